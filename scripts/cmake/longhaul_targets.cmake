@@ -86,3 +86,11 @@ function(lh_add_app name)
   target_link_libraries(${name} PRIVATE longhaul_options ${ARG_DEPENDS} CLI11::CLI11)
   install(TARGETS ${name} RUNTIME DESTINATION bin)
 endfunction()
+
+# One operation: kernels/<name>/ becomes the library longhaul_kernel_<name>, part of longhaul::kernels.
+function(lh_add_kernel name)
+  cmake_parse_arguments(ARG "" "" "SOURCES;CUDA_SOURCES;DEPENDS;TESTS;TEST_DEPENDS" ${ARGN})
+  lh_add_library(kernel_${name} SOURCES ${ARG_SOURCES} CUDA_SOURCES ${ARG_CUDA_SOURCES}
+    DEPENDS longhaul::tensor ${ARG_DEPENDS} TESTS ${ARG_TESTS} TEST_DEPENDS longhaul::test_support ${ARG_TEST_DEPENDS})
+  target_link_libraries(longhaul_kernels INTERFACE longhaul_kernel_${name})
+endfunction()
