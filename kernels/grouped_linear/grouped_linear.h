@@ -1,5 +1,6 @@
 // The linear maps of many experts over rows sorted by expert: rows [offsets[e], offsets[e+1]) use weight e.
 // Experts may have no rows; rows beyond offsets[experts] are neither read nor written.
+// Rows of x, y, dy and dx may be strided (a slice of columns of a wider tensor); the innermost stride is 1.
 #pragma once
 
 #include "device/exec_context.h"
