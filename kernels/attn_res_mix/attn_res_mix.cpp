@@ -1,0 +1,81 @@
+// See attn_res_mix.h. Checks the arguments, takes scratch and picks the backend.
+#include "kernels/attn_res_mix/attn_res_mix.h"
+
+#include "base/cast.h"
+#include "kernels/attn_res_mix/attn_res_mix_cpu.h"
+
+namespace longhaul {
+namespace {
+
+// Returns the common shape [tokens, hidden] of the sources.
+Shape expect_sources(std::string_view op, std::span<const TensorView> sources, const TensorView& norm_scale,
+                     const TensorView& query) {
+  if (sources.empty() || !sources[0].is_present() || sources[0].rank() != 2) {
+    throw ShapeError("{}: wants at least one source [tokens, hidden], got {}", op,
+                     sources.empty() ? "none" : sources[0].to_string());
+  }
+  const Shape shape = sources[0].shape();
+  const DType dtype = sources[0].dtype();
+  for (size_t i = 0; i < sources.size(); ++i) {
+    expect(op, fmt::format("sources[{}]", i), sources[i], dtype, shape);
+  }
+  expect(op, "norm_scale", norm_scale, dtype, {shape[1]});
+  expect(op, "query", query, dtype, {shape[1]});
+  return shape;
+}
+
+cpu::AttnResMixScratch take_scratch(ExecContext& ctx, DType dtype, int64_t sources, int64_t hidden) {
+  Arena& arena = ctx.scratch();
+  return {.folded = take(arena, "attn_res_mix.folded", dtype, {hidden}),
+          .probabilities = take(arena, "attn_res_mix.probabilities", dtype, {sources}),
+          .scores = take(arena, "attn_res_mix.scores", dtype, {sources}),
+          .inv_rms = take(arena, "attn_res_mix.inv_rms", dtype, {sources}),
+          .dfolded = {}};
+}
+
+void expect_cpu(std::string_view op, const ExecContext& ctx) {
+  if (ctx.device().kind != DeviceKind::Cpu) {
+    throw DeviceError("{}: there is no CUDA version in this program; use the CPU backend", op);
+  }
+}
+
+}  // namespace
+
+void attn_res_mix_forward(ExecContext& ctx, const AttnResMixForward& op) {
+  constexpr std::string_view kName = "attn_res_mix_forward";
+  const Shape shape = expect_sources(kName, op.sources, op.norm_scale, op.query);
+  const DType dtype = op.sources[0].dtype();
+  expect(kName, "y", op.y, dtype, shape);
+  const ArenaScope scope(ctx.scratch());
+  const auto scratch = take_scratch(ctx, accurate_type(dtype), narrow<int64_t>(op.sources.size()), shape[1]);
+  if (ctx.is_planning()) {
+    return;
+  }
+  expect_cpu(kName, ctx);
+  cpu::attn_res_mix_forward(op, scratch);
+}
+
+void attn_res_mix_backward(ExecContext& ctx, const AttnResMixBackward& op) {
+  constexpr std::string_view kName = "attn_res_mix_backward";
+  const Shape shape = expect_sources(kName, op.sources, op.norm_scale, op.query);
+  const DType dtype = op.sources[0].dtype();
+  expect(kName, "dy", op.dy, dtype, shape);
+  if (op.dsources.size() != op.sources.size()) {
+    throw ShapeError("{}: {} sources have {} gradients", kName, op.sources.size(), op.dsources.size());
+  }
+  for (size_t i = 0; i < op.dsources.size(); ++i) {
+    expect(kName, fmt::format("dsources[{}]", i), op.dsources[i], accurate_type(dtype), shape);
+  }
+  expect(kName, "dnorm_scale", op.dnorm_scale, accurate_type(dtype), {shape[1]});
+  expect(kName, "dquery", op.dquery, accurate_type(dtype), {shape[1]});
+  const ArenaScope scope(ctx.scratch());
+  auto scratch = take_scratch(ctx, accurate_type(dtype), narrow<int64_t>(op.sources.size()), shape[1]);
+  scratch.dfolded = take(ctx.scratch(), "attn_res_mix.dfolded", DType::F64, {shape[1]});
+  if (ctx.is_planning()) {
+    return;
+  }
+  expect_cpu(kName, ctx);
+  cpu::attn_res_mix_backward(op, scratch);
+}
+
+}  // namespace longhaul
