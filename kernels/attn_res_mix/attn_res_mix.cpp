@@ -3,6 +3,7 @@
 
 #include "base/cast.h"
 #include "kernels/attn_res_mix/attn_res_mix_cpu.h"
+#include "kernels/no_cuda.h"
 
 namespace longhaul {
 namespace {
@@ -33,12 +34,6 @@ cpu::AttnResMixScratch take_scratch(ExecContext& ctx, DType dtype, int64_t sourc
           .dfolded = {}};
 }
 
-void expect_cpu(std::string_view op, const ExecContext& ctx) {
-  if (ctx.device().kind != DeviceKind::Cpu) {
-    throw DeviceError("{}: there is no CUDA version in this program; use the CPU backend", op);
-  }
-}
-
 }  // namespace
 
 void attn_res_mix_forward(ExecContext& ctx, const AttnResMixForward& op) {
@@ -51,7 +46,9 @@ void attn_res_mix_forward(ExecContext& ctx, const AttnResMixForward& op) {
   if (ctx.is_planning()) {
     return;
   }
-  expect_cpu(kName, ctx);
+  if (ctx.device().kind != DeviceKind::Cpu) {
+    throw_no_cuda(kName);
+  }
   cpu::attn_res_mix_forward(op, scratch);
 }
 
@@ -74,7 +71,9 @@ void attn_res_mix_backward(ExecContext& ctx, const AttnResMixBackward& op) {
   if (ctx.is_planning()) {
     return;
   }
-  expect_cpu(kName, ctx);
+  if (ctx.device().kind != DeviceKind::Cpu) {
+    throw_no_cuda(kName);
+  }
   cpu::attn_res_mix_backward(op, scratch);
 }
 

@@ -1,33 +1,19 @@
 // Attention-Residual mixing on the CPU, token by token: a token's result depends on no other token, bit for bit.
-// Sources are visited in their order everywhere. Sums over hidden run in eight interleaved lanes that are added at the
-// end in a fixed order, so that they vectorise and still have one defined result.
+// Sources are visited in their order everywhere, and sums over hidden have the fixed order of lane_sum.h.
 #include "kernels/attn_res_mix/attn_res_mix_cpu.h"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
+
+#include "kernels/math/fast_math.h"
+#include "kernels/math/lane_sum.h"
 
 namespace longhaul::cpu {
 namespace {
 
 template <class T>
 T dot(const T* a, const T* b, int64_t n) {
-  constexpr int64_t kLanes = 8;
-  std::array<T, kLanes> lanes{};
-  int64_t i = 0;
-  for (; i + kLanes <= n; i += kLanes) {
-    for (int64_t lane = 0; lane < kLanes; ++lane) {
-      lanes[static_cast<size_t>(lane)] += a[i + lane] * b[i + lane];
-    }
-  }
-  T sum = 0;
-  for (const T lane : lanes) {
-    sum += lane;
-  }
-  for (; i < n; ++i) {
-    sum += a[i] * b[i];
-  }
-  return sum;
+  return static_cast<T>(math::lane_sum(n, [=](int64_t i) { return a[i] * b[i]; }));
 }
 
 template <class T>
@@ -53,7 +39,7 @@ void mix_weights(std::span<const TensorView> sources, int64_t token, double eps,
   }
   T total = 0;
   for (size_t i = 0; i < sources.size(); ++i) {
-    p[i] = std::exp(scores[i] - largest);
+    p[i] = math::exp(scores[i] - largest);
     total += p[i];
   }
   for (size_t i = 0; i < sources.size(); ++i) {

@@ -1,6 +1,8 @@
 // See router.h. Checks the arguments, takes scratch and picks the backend.
 #include "kernels/router/router.h"
 
+#include "kernels/expect.h"
+#include "kernels/no_cuda.h"
 #include "kernels/router/router_cpu.h"
 
 namespace longhaul {
@@ -12,12 +14,6 @@ void expect_scores(std::string_view op, std::string_view argument, const TensorV
     throw ShapeError("{}: {} must be f32 or f64 [tokens, experts], got {}", op, argument, view.to_string());
   }
   expect_contiguous(op, argument, view);
-}
-
-void expect_cpu(std::string_view op, const ExecContext& ctx) {
-  if (ctx.device().kind != DeviceKind::Cpu) {
-    throw DeviceError("{}: there is no CUDA version in this program; use the CPU backend", op);
-  }
 }
 
 }  // namespace
@@ -45,7 +41,9 @@ void router_forward(ExecContext& ctx, const RouterForward& op) {
   if (ctx.is_planning()) {
     return;
   }
-  expect_cpu(kName, ctx);
+  if (ctx.device().kind != DeviceKind::Cpu) {
+    throw_no_cuda(kName);
+  }
   cpu::router_forward(op, best, best_index);
 }
 
@@ -55,9 +53,7 @@ void router_backward(ExecContext& ctx, const RouterBackward& op) {
   const DType dtype = op.scores.dtype();
   const int64_t tokens = op.scores.size(0);
   const int64_t experts = op.scores.size(1);
-  if (!op.experts.is_present() || op.experts.rank() != 2) {
-    throw ShapeError("{}: experts must be [tokens, top_k], got {}", kName, op.experts.to_string());
-  }
+  expect_rank(kName, "experts", op.experts, 2, "[tokens, top_k]");
   const int64_t top_k = op.experts.size(1);
   expect(kName, "experts", op.experts, DType::I32, {tokens, top_k});
   expect(kName, "weights", op.weights, dtype, {tokens, top_k});
@@ -66,7 +62,9 @@ void router_backward(ExecContext& ctx, const RouterBackward& op) {
   if (ctx.is_planning()) {
     return;
   }
-  expect_cpu(kName, ctx);
+  if (ctx.device().kind != DeviceKind::Cpu) {
+    throw_no_cuda(kName);
+  }
   cpu::router_backward(op);
 }
 

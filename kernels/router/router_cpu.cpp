@@ -1,11 +1,12 @@
 // The router on the CPU. One pass over a token's experts keeps the best top_k + 1 biased scores in falling order; since
 // experts come in ascending order and only a strictly larger score moves ahead, ties stay with the lower index. A NaN
 // compares false with everything, so even then the routes are distinct valid experts.
+#include "kernels/router/router_cpu.h"
+
 #include <algorithm>
-#include <cmath>
 #include <limits>
 
-#include "kernels/router/router_cpu.h"
+#include "kernels/math/activations.h"
 
 namespace longhaul::cpu {
 namespace {
@@ -53,7 +54,7 @@ void forward(const RouterForward& op, T* best, int64_t* best_index) {
     const T* logits = op.logits.data<T>() + t * experts;
     T* scores = op.scores.data<T>() + t * experts;
     for (int64_t e = 0; e < experts; ++e) {
-      scores[e] = T{1} / (T{1} + std::exp(-logits[e]));
+      scores[e] = math::sigmoid(logits[e]);
     }
     select(scores, op.bias.data<T>(), experts, kept, best, best_index);
     op.cutoff.data<T>()[t] = kept > top_k ? best[top_k] : -std::numeric_limits<T>::infinity();
