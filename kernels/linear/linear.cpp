@@ -1,0 +1,58 @@
+// See linear.h: checks arguments and picks the backend.
+#include "kernels/linear/linear.h"
+
+#include "kernels/expect.h"
+#include "kernels/linear/linear_cpu.h"
+#include "kernels/no_cuda.h"
+
+namespace longhaul {
+
+void linear_forward(ExecContext& ctx, const LinearForward& op) {
+  constexpr std::string_view kOp = "linear_forward";
+  expect_rank(kOp, "x", op.x, 2, "[tokens, in]");
+  expect_rank(kOp, "weight", op.weight, 2, "[out, in]");
+  const int64_t tokens = op.x.size(0);
+  const int64_t in = op.x.size(1);
+  const int64_t out = op.weight.size(0);
+  const DType compute = op.x.dtype();
+  expect_float(kOp, "x", op.x);
+  expect_unit_stride(kOp, "x", op.x);
+  expect(kOp, "weight", op.weight, compute, {out, in});
+  expect_rows(kOp, "y", op.y, compute, {tokens, out});
+  if (ctx.is_planning()) {
+    return;
+  }
+  switch (ctx.device().kind) {
+    case DeviceKind::Cpu: cpu::linear_forward(op); return;
+    case DeviceKind::Cuda: throw_no_cuda(kOp);
+  }
+}
+
+void linear_backward(ExecContext& ctx, const LinearBackward& op) {
+  constexpr std::string_view kOp = "linear_backward";
+  expect_rank(kOp, "dy", op.dy, 2, "[tokens, out]");
+  expect_rank(kOp, "x", op.x, 2, "[tokens, in]");
+  const int64_t tokens = op.x.size(0);
+  const int64_t in = op.x.size(1);
+  const int64_t out = op.dy.size(1);
+  const DType compute = op.x.dtype();
+  expect_float(kOp, "x", op.x);
+  expect_unit_stride(kOp, "x", op.x);
+  expect_rows(kOp, "dy", op.dy, compute, {tokens, out});
+  expect(kOp, "weight", op.weight, compute, {out, in});
+  if (op.dx.is_present()) {
+    expect_rows(kOp, "dx", op.dx, compute, {tokens, in});
+  }
+  if (op.dweight.is_present()) {
+    expect(kOp, "dweight", op.dweight, accurate_type(compute), {out, in});
+  }
+  if (ctx.is_planning()) {
+    return;
+  }
+  switch (ctx.device().kind) {
+    case DeviceKind::Cpu: cpu::linear_backward(op); return;
+    case DeviceKind::Cuda: throw_no_cuda(kOp);
+  }
+}
+
+}  // namespace longhaul
