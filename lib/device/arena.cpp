@@ -13,10 +13,10 @@ constexpr int64_t kAlignment = 256;
 constexpr int64_t kSmallestChunk = int64_t{1} << 20;
 }  // namespace
 
-Arena Arena::measuring(Device device, std::string name) { return Arena(device, std::move(name), true); }
+Arena Arena::measuring(Device device, std::string name) { return Arena(device, std::move(name), Measuring{}); }
 
-Arena::Arena(Device device, std::string name, bool measuring)
-    : device_(device), name_(std::move(name)), measuring_(measuring), capacity_(std::numeric_limits<int64_t>::max()) {}
+Arena::Arena(Device device, std::string name, Measuring)
+    : device_(device), name_(std::move(name)), measuring_(true), capacity_(std::numeric_limits<int64_t>::max()) {}
 
 Arena::Arena(Device device, std::string name, int64_t capacity_bytes, Growth growth)
     : device_(device), name_(std::move(name)), growth_(growth) {

@@ -51,7 +51,8 @@ class Arena {
   [[nodiscard]] const std::vector<Entry>& entries() const noexcept { return entries_; }
 
  private:
-  Arena(Device device, std::string name, bool measuring);
+  struct Measuring {};
+  Arena(Device device, std::string name, Measuring);
 
   Device device_;
   std::string name_;

@@ -1,0 +1,41 @@
+// Cross-field rules of ModelOptions; part of options.h.
+#pragma once
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "model/options.h"
+
+namespace longhaul {
+
+template <class Report>
+void check(const ModelOptions& o, Report&& report) {
+  std::vector<int> owners(static_cast<size_t>(std::max<int64_t>(o.num_hidden_layers, 0)), 0);
+  const auto count = [&](const char* key, const std::vector<int64_t>& layers) {
+    for (const int64_t layer : layers) {
+      if (layer < 1 || layer > o.num_hidden_layers) {
+        report(key, fmt::format("layers are numbered from 1 to num_hidden_layers = {}, got {}", o.num_hidden_layers, layer));
+      } else if (++owners[static_cast<size_t>(layer - 1)] > 1) {
+        report(key, fmt::format("layer {} is listed twice; kda_layers and full_attn_layers must not overlap", layer));
+      }
+    }
+  };
+  count("linear_attn_config.kda_layers", o.linear_attn_config.kda_layers);
+  count("linear_attn_config.full_attn_layers", o.linear_attn_config.full_attn_layers);
+  for (size_t layer = 0; layer < owners.size(); ++layer) {
+    if (owners[layer] == 0) {
+      report("linear_attn_config", fmt::format("layer {} is in neither kda_layers nor full_attn_layers (numbers count from 1)", layer + 1));
+    }
+  }
+  if (o.num_experts > 0) {
+    if (o.num_experts_per_token > o.num_experts) {
+      report("num_experts_per_token", fmt::format("must be at most num_experts = {}, got {}", o.num_experts, o.num_experts_per_token));
+    }
+    if (o.moe_intermediate_size < 1) {
+      report("moe_intermediate_size", "must be at least 1 when num_experts is set");
+    }
+  }
+}
+
+}  // namespace longhaul
