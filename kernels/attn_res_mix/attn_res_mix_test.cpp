@@ -1,6 +1,7 @@
 // Attention-Residual mixing: hand values, equal weights at the start, gradients, and independence between tokens.
 #include "kernels/attn_res_mix/attn_res_mix.h"
 
+#include <algorithm>
 #include <catch2/catch_approx.hpp>
 #include <catch2/catch_test_macros.hpp>
 #include <cmath>

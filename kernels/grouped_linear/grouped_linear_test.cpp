@@ -1,6 +1,7 @@
 // Grouped linear maps against plain loops, with empty experts and poisoned rows beyond the last offset.
 #include "kernels/grouped_linear/grouped_linear.h"
 
+#include <algorithm>
 #include <catch2/catch_test_macros.hpp>
 #include <limits>
 
