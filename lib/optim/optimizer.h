@@ -1,0 +1,45 @@
+// The optimizer's state and update over a stage's parameters, and the global gradient norm.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "comm/group.h"
+#include "model/parameters.h"
+#include "optim/optimizer_options.h"
+
+namespace longhaul {
+
+class Optimizer {
+ public:
+  // m and v start at zero.
+  Optimizer(const Parameters& parameters, Device device);
+
+  // One update of every parameter. `grad_scale` is the clipping factor; `step` counts updates from 1.
+  void update(ExecContext& ctx, const OptimizerOptions& options, double learning_rate, double grad_scale, int64_t step);
+
+  // State tensors: f(name, view, parameter) with names "m/<parameter>" and "v/<parameter>".
+  template <class F>
+  void for_each_state(F&& f) const {
+    for (size_t i = 0; i < parameters_.all().size(); ++i) {
+      f("m/" + parameters_.all()[i].name, m_[i], parameters_.all()[i]);
+      f("v/" + parameters_.all()[i].name, v_[i], parameters_.all()[i]);
+    }
+  }
+  [[nodiscard]] int64_t bytes() const noexcept { return memory_.view().bytes(); }
+
+ private:
+  const Parameters& parameters_;
+  Tensor memory_;
+  std::vector<TensorView> m_, v_;
+};
+
+// sqrt(sum of squares) of all gradients of the whole model, equal on every rank. `model_group` holds every parameter once
+// (pipeline x expert); gradients that all expert ranks share are counted by its first expert rank only, experts by all.
+[[nodiscard]] double global_gradient_norm(ExecContext& ctx, const Parameters& parameters, const Group& model_group, const Group& expert_group);
+
+// The factor that brings `norm` down to clip_norm; 1 when it is below or clipping is off.
+[[nodiscard]] double clip_factor(double norm, double clip_norm);
+
+}  // namespace longhaul
