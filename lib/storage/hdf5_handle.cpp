@@ -1,0 +1,35 @@
+// See hdf5_handle.h.
+#include "storage/hdf5_handle.h"
+
+#include <string_view>
+
+namespace longhaul::hdf5 {
+
+namespace {
+
+herr_t append_entry(unsigned, const H5E_error2_t* entry, void* text_of_stack) {
+  auto& text = *static_cast<std::string*>(text_of_stack);
+  if (entry->desc != nullptr) {
+    text += fmt::format("{}{}: {}", text.empty() ? "" : "; ", entry->func_name == nullptr ? "?" : entry->func_name, entry->desc);
+  }
+  return 0;
+}
+
+}  // namespace
+
+void silence_errors() noexcept { H5Eset_auto2(H5E_DEFAULT, nullptr, nullptr); }
+
+std::string error_stack_text() {
+  std::string text;
+  H5Ewalk2(H5E_DEFAULT, H5E_WALK_UPWARD, append_entry, &text);
+  return text;
+}
+
+void throw_failure(const char* call, std::source_location) {
+  const std::string stack = error_stack_text();
+  std::string_view name(call);
+  name = name.substr(0, name.find('('));  // the arguments of a macro read badly
+  throw CheckpointError("HDF5 {} failed: {}", name, stack.empty() ? "it gave no reason" : stack);
+}
+
+}  // namespace longhaul::hdf5
