@@ -1,0 +1,46 @@
+// See cross_entropy.h: checks arguments, takes the scratch for one chunk's logits, and picks the backend.
+#include "kernels/cross_entropy/cross_entropy.h"
+
+#include <algorithm>
+
+#include "kernels/cross_entropy/cross_entropy_cpu.h"
+#include "kernels/expect.h"
+#include "kernels/no_cuda.h"
+
+namespace longhaul {
+
+void linear_cross_entropy(ExecContext& ctx, const LinearCrossEntropy& op) {
+  constexpr std::string_view kOp = "linear_cross_entropy";
+  expect_rank(kOp, "x", op.x, 2, "[tokens, hidden]");
+  expect_rank(kOp, "weight", op.weight, 2, "[vocab, hidden]");
+  expect_float(kOp, "x", op.x);
+  expect_contiguous(kOp, "x", op.x);
+  const int64_t tokens = op.x.size(0);
+  const int64_t hidden = op.x.size(1);
+  const int64_t vocab = op.weight.size(0);
+  const DType compute = op.x.dtype();
+  expect(kOp, "weight", op.weight, compute, {vocab, hidden});
+  expect(kOp, "targets", op.targets, DType::I32, {tokens});
+  expect(kOp, "loss_sum", op.loss_sum, DType::F64, {1});
+  if (op.dx.is_present()) {
+    expect(kOp, "dx", op.dx, compute, {tokens, hidden});
+  }
+  if (op.dweight.is_present()) {
+    expect(kOp, "dweight", op.dweight, accurate_type(compute), {vocab, hidden});
+  }
+  if (op.chunk_tokens < 1) {
+    throw UsageError("{}: chunk_tokens must be positive, got {}", kOp, op.chunk_tokens);
+  }
+  const ArenaScope scope(ctx.scratch());
+  const TensorView logits =
+      take(ctx.scratch(), "cross_entropy logits", accurate_type(compute), {std::min(op.chunk_tokens, tokens), vocab});
+  if (ctx.is_planning()) {
+    return;
+  }
+  switch (ctx.device().kind) {
+    case DeviceKind::Cpu: cpu::linear_cross_entropy(op, logits); return;
+    case DeviceKind::Cuda: throw_no_cuda(kOp);
+  }
+}
+
+}  // namespace longhaul
