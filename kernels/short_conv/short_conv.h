@@ -17,7 +17,7 @@ void short_conv_forward(ExecContext& ctx, const ShortConvForward& op);
 
 // Recomputes the sum before SiLU from x.
 struct ShortConvBackward {
-  TensorView dy;          // [tokens, channels]
+  TensorView dy;          // [tokens, channels], compute or accurate type
   TensorView x;           // [tokens, channels]
   TensorView weight;      // [channels, width]
   TensorView cu_seqlens;  // i64 [documents + 1]
