@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "base/cast.h"
+#include "kernels/kda/documents.h"
 #include "kernels/kda/kda.h"
 
 namespace longhaul::kda {
@@ -55,25 +56,10 @@ struct Chunk {
           .rows = std::min(kKdaChunk, document.length - start)};
 }
 
-// Throws ShapeError unless the boundaries cut [0, tokens) into documents. Before any data is touched: a wrong boundary
-// would otherwise read and write beyond the tensors.
-inline void check_boundaries(std::string_view op, const int64_t* cu_seqlens, const Dims& dims) {
-  if (cu_seqlens[0] != 0 || cu_seqlens[dims.documents] != dims.tokens) {
-    throw ShapeError("{}: cu_seqlens must run from 0 to tokens = {}, got {} to {}", op, dims.tokens, cu_seqlens[0],
-                     cu_seqlens[dims.documents]);
-  }
-  for (int64_t d = 0; d < dims.documents; ++d) {
-    if (cu_seqlens[d + 1] < cu_seqlens[d]) {
-      throw ShapeError("{}: cu_seqlens must not decrease, got {} after {} at document {}", op, cu_seqlens[d + 1],
-                       cu_seqlens[d], d);
-    }
-  }
-}
-
 // Calls fn(document) in order, after check_boundaries.
 template <class Fn>
 void for_each_document(std::string_view op, const int64_t* cu_seqlens, const Dims& dims, Fn&& fn) {
-  check_boundaries(op, cu_seqlens, dims);
+  check_boundaries(op, cu_seqlens, dims.documents, dims.tokens);
   Document document;
   for (; document.index < dims.documents; ++document.index) {
     document.first_token = cu_seqlens[document.index];
