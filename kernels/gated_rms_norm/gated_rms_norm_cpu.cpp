@@ -1,0 +1,75 @@
+// One head of one token at a time. Sums over a head are in double in a fixed order; dscale is summed in double over
+// tokens and then heads, in that order.
+#include "kernels/gated_rms_norm/gated_rms_norm_cpu.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "kernels/math/activations.h"
+#include "kernels/math/lane_sum.h"
+
+namespace longhaul::cpu {
+
+void gated_rms_norm_forward(const GatedRmsNormForward& op) {
+  dispatch_float(op.o.dtype(), "gated_rms_norm_forward", [&](auto zero) {
+    using T = decltype(zero);
+    const int64_t dim = op.o.size(2);
+    const T* scale = op.scale.data<T>();
+    T* inv_rms = op.inv_rms.data<T>();
+    for (int64_t row = 0; row < op.inv_rms.numel(); ++row) {
+      const T* o = op.o.data<T>() + row * dim;
+      const T* gate = op.gate.data<T>() + row * dim;
+      T* y = op.y.data<T>() + row * dim;
+      const double square = math::lane_sum(dim, [&](int64_t c) { return static_cast<double>(o[c]) * static_cast<double>(o[c]); });
+      const T inverse = static_cast<T>(1.0 / std::sqrt(square / static_cast<double>(dim) + op.eps));
+      inv_rms[row] = inverse;
+#pragma omp simd
+      for (int64_t c = 0; c < dim; ++c) {
+        y[c] = o[c] * inverse * scale[c] * math::sigmoid(gate[c]);
+      }
+    }
+  });
+}
+
+// With n = o inv_rms, s = sigmoid(gate) and a = dy s scale, the gradient of n:
+//   dgate = dy n scale s',  dscale = sum of dy s n,  d_o = inv_rms (a - n mean(a n))
+void gated_rms_norm_backward(const GatedRmsNormBackward& op, const GatedRmsNormScratch& scratch) {
+  dispatch_float(op.o.dtype(), "gated_rms_norm_backward", [&](auto zero) {
+    using T = decltype(zero);
+    const int64_t dim = op.o.size(2);
+    const T* scale = op.scale.data<T>();
+    const T* inv_rms = op.inv_rms.data<T>();
+    T* a = scratch.dnormalised.data<T>();
+    double* sum = scratch.dscale_sums.data<double>();
+    std::fill_n(sum, dim, 0.0);
+    for (int64_t row = 0; row < op.inv_rms.numel(); ++row) {
+      const T* dy = op.dy.data<T>() + row * dim;
+      const T* o = op.o.data<T>() + row * dim;
+      const T* gate = op.gate.data<T>() + row * dim;
+      T* d_o = op.d_o.data<T>() + row * dim;
+      T* dgate = op.dgate.data<T>() + row * dim;
+      const T inverse = inv_rms[row];
+#pragma omp simd
+      for (int64_t c = 0; c < dim; ++c) {
+        const auto [s, ds] = math::sigmoid_and_derivative(gate[c]);
+        const T n = o[c] * inverse;
+        const T up = dy[c];
+        dgate[c] = up * n * scale[c] * ds;
+        sum[c] += static_cast<double>(up * s * n);
+        a[c] = up * s * scale[c];
+      }
+      const double along = math::lane_sum(dim, [&](int64_t c) { return static_cast<double>(a[c]) * static_cast<double>(o[c] * inverse); });
+      const T mean = static_cast<T>(along / static_cast<double>(dim));
+#pragma omp simd
+      for (int64_t c = 0; c < dim; ++c) {
+        d_o[c] = inverse * (a[c] - o[c] * inverse * mean);
+      }
+    }
+    T* dscale = op.dscale.data<T>();
+    for (int64_t c = 0; c < dim; ++c) {
+      dscale[c] += static_cast<T>(sum[c]);
+    }
+  });
+}
+
+}  // namespace longhaul::cpu
