@@ -3,12 +3,11 @@
 // is known as soon as a chunk's logits are.
 #pragma once
 
+#include "base/ignored_target.h"
 #include "device/exec_context.h"
 #include "tensor/tensor_view.h"
 
 namespace longhaul {
-
-inline constexpr int32_t kIgnoredTarget = -100;
 
 struct LinearCrossEntropy {
   TensorView x;        // [tokens, hidden]

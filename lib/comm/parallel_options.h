@@ -2,11 +2,13 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 namespace longhaul {
 
 struct ParallelOptions {
   int64_t pipeline = 1;
+  std::vector<int64_t> pipeline_cuts;
   int64_t virtual_pipeline = 1;
   int64_t data = 1;
   int64_t context = 1;
@@ -19,6 +21,7 @@ struct ParallelOptions {
 template <class Visitor>
 void describe(Visitor& v, ParallelOptions& o) {
   v.field("pipeline", o.pipeline, "pipeline stages; cuts fall on Attention-Residual block boundaries").positive();
+  v.field("pipeline_cuts", o.pipeline_cuts, "0-based layers in front of which the pipeline is cut; chosen for balance when empty");
   v.field("virtual_pipeline", o.virtual_pipeline, "pieces of the model that each pipeline rank holds in turn").positive();
   v.field("data", o.data, "replicas that read different sequences").positive();
   v.field("context", o.context, "ranks that share one sequence").positive();

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <string>
 
 #include "model/options.h"
 
@@ -11,6 +12,23 @@ namespace longhaul {
 
 template <class Report>
 void check(const ModelOptions& o, Report&& report) {
+  const auto need = [&](const char* key, int64_t value) {
+    if (value < 1) {
+      report(key, std::string("is needed and must be at least 1"));
+    }
+  };
+  need("vocab_size", o.vocab_size);
+  need("hidden_size", o.hidden_size);
+  need("num_hidden_layers", o.num_hidden_layers);
+  need("num_attention_heads", o.num_attention_heads);
+  need("kv_lora_rank", o.kv_lora_rank);
+  need("qk_nope_head_dim", o.qk_nope_head_dim);
+  need("v_head_dim", o.v_head_dim);
+  need("linear_attn_config.num_heads", o.linear_attn_config.num_heads);
+  need("linear_attn_config.head_dim", o.linear_attn_config.head_dim);
+  if (o.first_k_dense_replace > 0 || o.num_experts == 0) {
+    need("intermediate_size", o.intermediate_size);
+  }
   std::vector<int> owners(static_cast<size_t>(std::max<int64_t>(o.num_hidden_layers, 0)), 0);
   const auto count = [&](const char* key, const std::vector<int64_t>& layers) {
     for (const int64_t layer : layers) {
@@ -33,7 +51,7 @@ void check(const ModelOptions& o, Report&& report) {
       report("num_experts_per_token", fmt::format("must be at most num_experts = {}, got {}", o.num_experts, o.num_experts_per_token));
     }
     if (o.moe_intermediate_size < 1) {
-      report("moe_intermediate_size", "must be at least 1 when num_experts is set");
+      report("moe_intermediate_size", std::string("must be at least 1 when num_experts is set"));
     }
   }
 }

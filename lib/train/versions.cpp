@@ -1,0 +1,39 @@
+// See versions.h.
+#include "train/versions.h"
+
+#include <H5public.h>
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+
+#include "comm/mpi_session.h"
+
+namespace longhaul {
+namespace {
+
+std::string one_line(std::string text) { return text.substr(0, text.find_first_of(",\n")); }
+
+nlohmann::ordered_json versions() {
+  return {{"longhaul", LH_VERSION},
+          {"mpi", one_line(mpi_version())},
+          {"hdf5", H5_VERS_INFO},
+          {"cuda", "built without"},
+          {"nccl", "built without"},
+          {"compiler", "g++ " __VERSION__}};
+}
+
+}  // namespace
+
+std::string versions_text(const std::string& program) {
+  std::string text = fmt::format("{} {}", program, LH_VERSION);
+  for (const auto& [name, value] : versions().items()) {
+    if (name != "longhaul") {
+      text += fmt::format("\n{:<9}{}", name, value.get<std::string>());
+    }
+  }
+  return text;
+}
+
+std::string versions_json() { return versions().dump(); }
+
+}  // namespace longhaul
