@@ -23,8 +23,9 @@ struct DataSourceOptions {
 
 template <class V>
 void describe(V& v, DataSourceOptions& o) {
-  v.field("path", o.path, "Megatron prefix (PATH.bin with PATH.idx) or an llm.c .bin file");
-  v.field("weight", o.weight, "share of the tokens, relative to the other sources; 0 keeps the source but does not use it");
+  v.field("path", o.path, "Megatron prefix (PATH.bin with PATH.idx) or an llm.c .bin file").required().not_empty();
+  v.field("weight", o.weight, "share of the tokens, relative to the other sources; 0 keeps the source but does not use it")
+      .non_negative();
 }
 
 struct DataOptions {
@@ -40,8 +41,9 @@ void describe(V& v, DataOptions& o) {
   v.field("train", o.train, "sources that are mixed by weight");
   v.field("validation", o.validation, "sources of the validation loss, read from their start every time");
   v.field("shuffle", o.shuffle, "order of the documents: a new shuffle every epoch, or as stored");
-  v.field("seed", o.seed, "seed of the shuffle; run.seed when absent");
-  v.field("document_token", o.document_token, "llm.c files: the token that begins a document, when not 50256 or 128000");
+  v.field("seed", o.seed, "seed of the shuffle; run.seed when absent").non_negative();
+  v.field("document_token", o.document_token, "llm.c files: the token that begins a document, when not 50256 or 128000")
+      .non_negative();
 }
 
 }  // namespace longhaul

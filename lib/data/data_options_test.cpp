@@ -6,12 +6,20 @@
 using namespace longhaul;
 
 namespace {
+// Takes the rules that the section uses.
+struct Rules {
+  Rules& required() { return *this; }
+  Rules& not_empty() { return *this; }
+  Rules& non_negative() { return *this; }
+};
+
 struct KeyLister {
   std::vector<std::string> keys;
   template <class T>
-  void field(const char* key, T&, const char* help) {
+  Rules field(const char* key, T&, const char* help) {
     CHECK(std::string(help).size() > 10);
     keys.emplace_back(key);
+    return {};
   }
 };
 }  // namespace

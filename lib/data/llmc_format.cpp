@@ -13,13 +13,13 @@ struct Flavour {
   int32_t magic;
   int32_t version;
   TokenType type;
-  int32_t separator;
+  int64_t separator;
 };
 constexpr std::array<Flavour, 2> kFlavours{{{20240520, 1, TokenType::U16, 50256}, {20240801, 7, TokenType::U32, 128000}}};
 constexpr int32_t kEvaluationMagic = 20240522;
 
 template <class T>
-[[nodiscard]] std::vector<int64_t> find_documents(const std::byte* tokens, int64_t num_tokens, int32_t separator) {
+[[nodiscard]] std::vector<int64_t> find_documents(const std::byte* tokens, int64_t num_tokens, int64_t separator) {
   std::vector<int64_t> begins;
   for (int64_t i = 0; i < num_tokens; ++i) {
     const auto token = static_cast<int64_t>(load_unaligned<T>(tokens + static_cast<int64_t>(sizeof(T)) * i));
@@ -41,7 +41,7 @@ bool looks_like_llmc(std::span<const std::byte> content) noexcept {
   return magic == kFlavours[0].magic || magic == kFlavours[1].magic || magic == kEvaluationMagic;
 }
 
-LlmcTokens parse_llmc(std::span<const std::byte> content, std::optional<int32_t> separator, const std::filesystem::path& path) {
+LlmcTokens parse_llmc(std::span<const std::byte> content, std::optional<int64_t> separator, const std::filesystem::path& path) {
   const auto size = static_cast<int64_t>(content.size());
   if (size < kLlmcHeaderBytes) {
     throw DataError("{} has {} bytes; an llm.c token file has a header of {}", path.string(), size, kLlmcHeaderBytes);
@@ -66,7 +66,7 @@ LlmcTokens parse_llmc(std::span<const std::byte> content, std::optional<int32_t>
                       size, count, expected);
     }
     LlmcTokens result{.type = flavour.type, .tokens = content.data() + kLlmcHeaderBytes, .num_tokens = count};
-    const int32_t document_token = separator.value_or(flavour.separator);
+    const int64_t document_token = separator.value_or(flavour.separator);
     result.document_begins = flavour.type == TokenType::U16 ? find_documents<uint16_t>(result.tokens, count, document_token)
                                                             : find_documents<uint32_t>(result.tokens, count, document_token);
     return result;

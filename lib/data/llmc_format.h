@@ -31,7 +31,7 @@ struct LlmcTokens {
 [[nodiscard]] bool looks_like_llmc(std::span<const std::byte> content) noexcept;
 
 // `separator` replaces the format's own document token. DataError for anything that does not add up.
-[[nodiscard]] LlmcTokens parse_llmc(std::span<const std::byte> content, std::optional<int32_t> separator,
+[[nodiscard]] LlmcTokens parse_llmc(std::span<const std::byte> content, std::optional<int64_t> separator,
                                     const std::filesystem::path& path);
 
 }  // namespace longhaul

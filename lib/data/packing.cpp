@@ -40,7 +40,7 @@ int64_t take_tokens(const TokenFile& file, const DocumentOrder& order, int64_t t
 
 Sequence read_sequence(const TokenFile& file, const SequencePlan& plan) {
   int64_t length = plan.num_padding;
-  for (const Piece& piece : plan.pieces) {
+  for (const DocumentPiece& piece : plan.pieces) {
     length += piece.length;
   }
   Sequence sequence;
@@ -48,7 +48,7 @@ Sequence read_sequence(const TokenFile& file, const SequencePlan& plan) {
   sequence.targets.reserve(static_cast<size_t>(length));
   sequence.cu_seqlens.push_back(0);
   std::vector<int32_t> run;  // a piece and, where the document goes on, one token more
-  for (const Piece& piece : plan.pieces) {
+  for (const DocumentPiece& piece : plan.pieces) {
     const bool goes_on = piece.offset + piece.length < file.document_length(piece.document);
     run.resize(static_cast<size_t>(piece.length + (goes_on ? 1 : 0)));
     file.read(piece.document, piece.offset, run);

@@ -10,28 +10,26 @@
 #include <cstdint>
 #include <vector>
 
+#include "base/ignored_target.h"
 #include "data/sampler.h"
 #include "data/token_file.h"
 
 namespace longhaul {
 
-// The target of a position that has none, as in PyTorch's cross entropy.
-inline constexpr int32_t kIgnoredTarget = -100;
-
 // A run of one document's tokens; becomes one segment.
-struct Piece {
+struct DocumentPiece {
   int64_t document = 0;
   int64_t offset = 0;  // first token, within the document
   int64_t length = 0;
 
-  friend bool operator==(const Piece&, const Piece&) = default;
+  friend bool operator==(const DocumentPiece&, const DocumentPiece&) = default;
 };
 
 // What a sequence will hold, known from document lengths alone. Every rank plans every sequence and reads only its own.
 struct SequencePlan {
   int64_t index = 0;             // in the run's global order; -1 for padding sequences of a validation pass
   int64_t source = 0;            // in the list of sources
-  std::vector<Piece> pieces;     // in order
+  std::vector<DocumentPiece> pieces;     // in order
   int64_t num_targets = 0;       // positions with a target
   int64_t num_padding = 0;       // positions after the last piece; 0 in training
 

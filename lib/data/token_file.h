@@ -23,7 +23,7 @@ namespace longhaul {
 
 struct TokenFileOptions {
   int64_t vocab_size = 0;                        // tokens must be in [0, vocab_size)
-  std::optional<int32_t> document_token = {};    // llm.c only: the token that begins a document, if not the usual one
+  std::optional<int64_t> document_token = {};    // llm.c only: the token that begins a document, if not the usual one
 };
 
 class TokenFile {
