@@ -221,7 +221,7 @@ int64_t byte_offset(const Dataset& dataset) {
 void write_virtual_dataset(const File& file, std::string_view name, const TensorSpec& whole, std::span<const VirtualPiece> pieces) {
   const PropertyList create(LH_HDF5(H5Pcreate(H5P_DATASET_CREATE)));
   const Dataspace space = space_of(whole.shape);
-  if (whole.shape.rank() > 0 && whole.shape.numel() > 0) {
+  if (whole.shape.numel() > 0) {
     LH_HDF5(H5Pset_layout(create.id(), H5D_VIRTUAL));
     set_fill_value(create, whole.dtype);
     for (const VirtualPiece& piece : pieces) {

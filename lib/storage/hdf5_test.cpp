@@ -142,6 +142,7 @@ TEST_CASE("a virtual dataset presents pieces of several files, also after a move
     for (int part = 0; part < 2; ++part) {
       hdf5::File file = hdf5::create_file(before / fmt::format("part{}.h5", part));
       hdf5::write_dataset(file, "g/x", whole.view().slice(0, 2 * part, 2 * part + 2));
+      hdf5::write_dataset(file, "scalar", pattern(dtype, {}, static_cast<uint8_t>(part)));
     }
     {
       hdf5::File index = hdf5::create_file(before / "index.h5");
@@ -149,6 +150,8 @@ TEST_CASE("a virtual dataset presents pieces of several files, also after a move
                                                    {.file = "part1.h5", .dataset = "g/x", .offset = {2, 0}, .shape = {2, 3}}};
       hdf5::write_virtual_dataset(index, "g/x", whole.view().spec(), pieces);
       hdf5::write_virtual_dataset(index, "none", {dtype, {0, 3}}, {});
+      const std::vector<hdf5::VirtualPiece> scalar{{.file = "part1.h5", .dataset = "scalar", .offset = {}, .shape = {}}};
+      hdf5::write_virtual_dataset(index, "scalar", {dtype, {}}, scalar);
     }
     const auto after = folder.path() / "after";
     std::filesystem::rename(before, after);
@@ -158,6 +161,9 @@ TEST_CASE("a virtual dataset presents pieces of several files, also after a move
       hdf5::read_dataset(index, "g/x", read);
       CHECK(same_bytes(read, whole));
       hdf5::read_dataset(index, "none", Tensor(dtype, {0, 3}));
+      const Tensor scalar(dtype, {});
+      hdf5::read_dataset(index, "scalar", scalar);
+      CHECK(same_bytes(scalar, pattern(dtype, {}, 1)));
     }
     std::filesystem::remove(after / "part1.h5");
     hdf5::read_dataset(hdf5::open_file(after / "index.h5"), "g/x", read);

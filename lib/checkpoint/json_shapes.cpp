@@ -1,0 +1,74 @@
+// See json_shapes.h.
+#include "checkpoint/json_shapes.h"
+
+namespace longhaul {
+
+using nlohmann::json;
+using nlohmann::ordered_json;
+
+ordered_json shape_to_json(const Shape& shape) {
+  ordered_json list = ordered_json::array();
+  for (int d = 0; d < shape.rank(); ++d) {
+    list.push_back(shape[d]);
+  }
+  return list;
+}
+
+Shape shape_from_json(const json& value) {
+  Shape shape;
+  for (const int64_t size : value.get<std::vector<int64_t>>()) {
+    if (size < 0 || shape.rank() == Shape::kMaxRank) {
+      throw CheckpointError("{} is not a shape", value.dump());
+    }
+    shape.append(size);
+  }
+  return shape;
+}
+
+DType dtype_from_text(const std::string& text) {
+  for (const DType dtype : {DType::F64, DType::F32, DType::BF16, DType::I64, DType::I32, DType::U8}) {
+    if (text == to_string(dtype)) {
+      return dtype;
+    }
+  }
+  throw CheckpointError("unknown dtype \"{}\"", text);
+}
+
+ordered_json piece_to_json(const StoredPiece& piece) {
+  return {{"file", piece.file},
+          {"dataset", piece.dataset},
+          {"offset", piece.block.offset},
+          {"shape", shape_to_json(piece.block.shape)},
+          {"file_offset", piece.file_offset},
+          {"xxh3", hash_to_text(piece.hash)}};
+}
+
+StoredPiece piece_from_json(const json& value) {
+  return {.block = {.offset = value.at("offset").get<std::vector<int64_t>>(), .shape = shape_from_json(value.at("shape"))},
+          .file = value.at("file").get<std::string>(),
+          .dataset = value.at("dataset").get<std::string>(),
+          .file_offset = value.at("file_offset").get<int64_t>(),
+          .hash = hash_from_text(value.at("xxh3").get<std::string>(), ErrorKind::Checkpoint)};
+}
+
+ordered_json documents_to_json(const JsonDocuments& documents) {
+  ordered_json object = ordered_json::object();
+  for (const auto& [name, text] : documents) {
+    try {
+      object[name] = ordered_json::parse(text);
+    } catch (const json::exception& error) {
+      throw CheckpointError("the document \"{}\" is not JSON: {}", name, error.what());
+    }
+  }
+  return object;
+}
+
+JsonDocuments documents_from_json(const json& value) {
+  JsonDocuments documents;
+  for (const auto& [name, document] : value.items()) {
+    documents.emplace(name, document.dump());
+  }
+  return documents;
+}
+
+}  // namespace longhaul
