@@ -43,7 +43,7 @@ Pipeline::Pipeline(const StageModel& model, const Parameters& parameters, const 
 }
 
 void Pipeline::run(ExecContext& ctx, const Step& step) {
-  LH_CHECK(max_in_flight({step.schedule.begin(), step.schedule.end()}) <= narrow<int64_t>(slots_.size()) ||
+  LH_CHECK(max_in_flight(step.schedule) <= narrow<int64_t>(slots_.size()) ||
                step.purpose == StageModel::Purpose::LossOnly,
            "the schedule has more micro-batches in flight than the pipeline's {} slots", slots_.size());
   for (const Work& work : step.schedule) {

@@ -21,7 +21,7 @@ class Pipeline {
            int64_t keep_bytes_per_slot);
 
   struct Step {
-    std::span<const Work> schedule;
+    std::vector<Work> schedule;
     std::span<const MicroBatch> micro_batches;
     std::span<const RouterState> routers;  // one a decoder layer of the stage
     StageModel::Loss loss;

@@ -2,6 +2,7 @@
 #include "train/stage_state.h"
 
 #include <algorithm>
+#include <cstring>
 #include <nlohmann/json.hpp>
 
 #include "base/cast.h"
@@ -83,6 +84,11 @@ StageState::StageState(const Recipe& recipe, const StagePlan& plan, HostComm& wo
       loader(open_loader(recipe, plan)),
       validation(open_validation(recipe, plan)),
       plan_(plan) {}
+
+void check_data(const Recipe& recipe, const StagePlan& plan) {
+  (void)open_loader(recipe, plan);
+  (void)open_validation(recipe, plan);
+}
 
 void StageState::initialise(uint64_t seed) { parameters.initialise(exec, seed); }
 

@@ -69,6 +69,9 @@ class StageState {
   const StagePlan& plan_;
 };
 
+// Opens and closes the stage's data, to find what is wrong with it before anything is allocated. DataError, RecipeError.
+void check_data(const Recipe& recipe, const StagePlan& plan);
+
 // JSON document names inside a checkpoint.
 inline constexpr const char* kDataDocument = "data";
 inline constexpr const char* kProgressDocument = "progress";

@@ -1,0 +1,90 @@
+// See launch.h.
+#include "train/launch.h"
+
+#include <unistd.h>
+
+#include <charconv>
+#include <csignal>
+
+#include "base/cast.h"
+#include "comm/agreement.h"
+#include "config/write.h"
+#include "device/blas.h"
+
+namespace longhaul {
+namespace {
+
+Recipe read_recipe(const LaunchOptions& options) {
+  Recipe recipe = load_recipe(options.recipe, options.overrides);
+  if (options.run_dir) {
+    recipe.run.dir = *options.run_dir;
+  }
+  return recipe;
+}
+
+// Ranks must run the same recipe: different files or flags on different hosts would train nonsense or hang.
+void require_same_recipe(HostComm& world, const Recipe& recipe) {
+  const std::vector<std::string> texts = world.all_gather_strings(config::dump(recipe));
+  for (size_t rank = 1; rank < texts.size(); ++rank) {
+    if (texts[rank] != texts[0]) {
+      rethrow_if_any(world, world.rank() == 0 ? std::make_exception_ptr(RecipeError(
+                                                    "rank {} runs another recipe than rank 0; give all ranks the same file, --set and --run-dir", rank))
+                                              : nullptr);
+    }
+  }
+}
+
+void require_backend(const Recipe& recipe) {
+  if (recipe.runtime.backend == Backend::Cuda) {
+    throw DeviceError("runtime.backend is cuda, but this version trains on the CPU only; use --set runtime.backend=cpu");
+  }
+}
+
+// LONGHAUL_FAULT=POINT or LONGHAUL_FAULT=bytes:N ends the process with SIGKILL at a point of a save: for tests of what a
+// crash leaves behind.
+FaultHook fault_from(const Env& env) {
+  const std::optional<std::string> fault = env.get("LONGHAUL_FAULT");
+  if (!fault) {
+    return {};
+  }
+  const std::string point = fault->substr(0, fault->find(':'));
+  int64_t bytes = 0;
+  if (point.size() < fault->size()) {
+    std::from_chars(fault->data() + point.size() + 1, fault->data() + fault->size(), bytes);
+  }
+  return [point, bytes](std::string_view reached, int64_t written) {
+    if (reached == point && written >= bytes) {
+      kill(getpid(), SIGKILL);
+    }
+  };
+}
+
+}  // namespace
+
+std::string check_recipe_plan(const LaunchOptions& options, std::optional<int64_t> world) {
+  const Recipe recipe = read_recipe(options);
+  const ParallelOptions first = recipe.stages.front().parallel.apply(recipe.parallel);
+  return plan_table(recipe, make_plan(recipe, narrow<int>(world.value_or(first.pipeline * first.data * first.context))));
+}
+
+std::string print_recipe(const LaunchOptions& options) { return config::dump(read_recipe(options)); }
+
+int launch(MpiSession& mpi, const Env& env, const LaunchOptions& options) {
+  HostComm& world = mpi.world();
+  blas::set_threads(1);
+  const Recipe recipe = run_agreed(world, [&] { return read_recipe(options); });
+  require_same_recipe(world, recipe);
+  const RunPlan plan = run_agreed(world, [&] {
+    RunPlan result = make_plan(recipe, world.size());
+    require_backend(recipe);
+    for (const StagePlan& stage : result.stages) {
+      check_data(recipe, stage);
+    }
+    return result;
+  });
+  Trainer trainer(mpi, recipe, plan,
+                  {.start = options.start, .existing = options.existing, .stop_at_step = options.stop_at_step, .fault = fault_from(env)});
+  return trainer.run();
+}
+
+}  // namespace longhaul

@@ -1,0 +1,113 @@
+// See step.h.
+#include "train/step.h"
+
+#include <cmath>
+
+#include "base/cast.h"
+#include "comm/agreement.h"
+#include "optim/schedule.h"
+#include "train/batch.h"
+
+namespace longhaul {
+namespace {
+
+// The loss summed over all ranks of the last stage, on every rank.
+double total_loss(StageState& state, double local_sum) {
+  const TensorView sum(&local_sum, DType::F64, {1});
+  if (state.model.range().has_head) {
+    state.groups.loss.device.all_reduce_sum(sum, ReduceOrder::Fixed);
+  }
+  state.groups.pipeline.device.broadcast(sum, state.groups.pipeline.size - 1);
+  return local_sum;
+}
+
+void reduce_gradients(StageState& state) {
+  state.groups.loss.device.all_reduce_sum(state.parameters.dense_gradients());
+  state.groups.expert_data.device.all_reduce_sum(state.parameters.expert_gradients());
+}
+
+double worst_violation(StageState& state, const BalanceReport& report) {
+  double worst = report.max_violation();
+  state.groups.pipeline.device.all_reduce_max(TensorView(&worst, DType::F64, {1}));
+  return worst;
+}
+
+// Every rank plans the whole batch and reads its own part.
+Batches read_batches(StageState& state, HostComm& world, int64_t& targets) {
+  const StagePlan& plan = state.plan();
+  return run_agreed(world, [&] {
+    const std::vector<SequencePlan> planned = state.loader.next_batch(plan.sequences_per_step);
+    for (const SequencePlan& sequence : planned) {
+      targets += sequence.num_targets;
+    }
+    const SequenceRange mine = sequences_of_rank(plan.sequences_per_step, state.groups.data.rank, state.groups.data.size);
+    return Batches(plan.micro_batches, plan.sequences_per_micro_batch,
+                   [&](int64_t i) { return state.loader.read(planned[static_cast<size_t>(mine.begin + i)]); });
+  });
+}
+
+}  // namespace
+
+StepResult train_step(StageState& state, HostComm& world, Watchdog& watchdog, int64_t step, int64_t total_steps) {
+  const StagePlan& plan = state.plan();
+  StepResult result;
+  watchdog.beat("data");
+  const Batches batches = read_batches(state, world, result.targets);
+
+  watchdog.beat("forward and backward");
+  state.parameters.zero_gradients(state.exec);
+  double loss_sum = 0;
+  const std::vector<Work> schedule = one_forward_one_backward(state.groups.pipeline.rank, state.groups.pipeline.size, plan.micro_batches);
+  const std::vector<RouterState> routers = state.router_states(StageModel::Purpose::Train);
+  state.pipeline.run(state.exec, {.schedule = schedule,
+                                  .micro_batches = batches.views(),
+                                  .routers = routers,
+                                  .loss = {.sum = TensorView(&loss_sum, DType::F64, {1}),
+                                           .grad_scale = result.targets > 0 ? 1.0 / static_cast<double>(result.targets) : 0.0},
+                                  .purpose = StageModel::Purpose::Train});
+
+  watchdog.beat("gradient reduction");
+  reduce_gradients(state);
+  result.loss = result.targets > 0 ? total_loss(state, loss_sum) / static_cast<double>(result.targets) : 0.0;
+  result.gradient_norm = global_gradient_norm(state.exec, state.parameters, state.groups.model, state.groups.expert);
+  // Agreed, because a rank that throws alone leaves the others waiting.
+  if (world.any(!std::isfinite(result.loss) || !std::isfinite(result.gradient_norm))) {
+    throw DivergenceError("step {} of stage {}: loss {} and gradient norm {} must be finite; the weights are those of step {}, resume from the "
+                          "last checkpoint with a lower learning_rate or clip_norm",
+                          step, plan.name, result.loss, result.gradient_norm, step - 1);
+  }
+
+  watchdog.beat("update");
+  result.learning_rate = learning_rate_at(plan.optimizer, step, total_steps);
+  state.optimizer.update(state.exec, plan.optimizer, result.learning_rate, clip_factor(result.gradient_norm, plan.optimizer.clip_norm), step);
+  const BalanceReport report = state.balance.end_step(state.balance_collectives());
+  result.balance_updated = report.updated;
+  result.max_violation = worst_violation(state, report);
+  return result;
+}
+
+ValidationResult validate(StageState& state, Watchdog& watchdog) {
+  LH_CHECK(state.validation.has_value(), "stage {} has no validation data", state.plan().name);
+  watchdog.beat("validation");
+  const StagePlan& plan = state.plan();
+  const int64_t ranks = state.groups.data.size;
+  const int64_t together = ranks * plan.sequences_per_micro_batch;
+  const int64_t micro_batches = ceil_div(state.validation->num_sequences(), together);
+  const std::vector<RouterState> routers = state.router_states(StageModel::Purpose::LossOnly);
+  double loss_sum = 0;
+  // One micro-batch at a time: nothing but the loss is kept, so there is no reason to hold the data of all.
+  for (int64_t m = 0; m < micro_batches; ++m) {
+    const int64_t first = m * together + state.groups.data.rank * plan.sequences_per_micro_batch;
+    const Batches batches(1, plan.sequences_per_micro_batch, [&](int64_t i) { return state.validation->read(first + i); });
+    state.pipeline.run(state.exec, {.schedule = forward_only(1),
+                                    .micro_batches = batches.views(),
+                                    .routers = routers,
+                                    .loss = {.sum = TensorView(&loss_sum, DType::F64, {1})},
+                                    .purpose = StageModel::Purpose::LossOnly});
+  }
+  const int64_t targets = state.validation->num_targets();
+  const double total = total_loss(state, loss_sum);
+  return {.loss = targets > 0 ? total / static_cast<double>(targets) : 0.0, .targets = targets};
+}
+
+}  // namespace longhaul

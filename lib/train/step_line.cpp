@@ -1,0 +1,50 @@
+// See step_line.h.
+#include "train/step_line.h"
+
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+
+namespace longhaul {
+namespace {
+
+double tokens_per_second(const StepLine& line) { return line.seconds > 0 ? static_cast<double>(line.step_tokens) / line.seconds : 0; }
+
+double tflops_per_rank(const StepLine& line) {
+  return line.seconds > 0 ? line.flops * 1e-12 / line.seconds / static_cast<double>(line.ranks) : 0;
+}
+
+}  // namespace
+
+nlohmann::json to_json(const StepLine& line) {
+  return {{"type", "step"},
+          {"step", line.step},
+          {"stage", line.stage},
+          {"sequence_length", line.sequence_length},
+          {"loss", line.loss},
+          {"grad_norm", line.gradient_norm},
+          {"learning_rate", line.learning_rate},
+          {"tokens", line.total_tokens},
+          {"tokens_per_second", tokens_per_second(line)},
+          {"step_ms", line.seconds * 1e3},
+          {"peak_memory_bytes", line.peak_memory_bytes},
+          {"tflops_per_rank", tflops_per_rank(line)},
+          {"mfu", nullptr},
+          {"moe_max_violation", line.max_violation}};
+}
+
+std::string to_text(const StepLine& line) {
+  return fmt::format("step {}/{} [{}] loss {:.4f} grad_norm {:.3f} lr {:.2e} {:.0f} tok/s {:.2f} GFLOP/s/rank violation {:.2f} left {}", line.step,
+                     line.total_steps, line.stage, line.loss, line.gradient_norm, line.learning_rate, tokens_per_second(line),
+                     tflops_per_rank(line) * 1e3, line.max_violation, short_duration(line.seconds_left));
+}
+
+std::string short_duration(double seconds) {
+  const auto total = static_cast<int64_t>(seconds + 0.5);
+  if (total >= 3600) {
+    return fmt::format("{}h{:02}m", total / 3600, total / 60 % 60);
+  }
+  return total >= 60 ? fmt::format("{}m{:02}s", total / 60, total % 60) : fmt::format("{}s", total);
+}
+
+}  // namespace longhaul

@@ -1,0 +1,272 @@
+// See trainer.h.
+#include "train/trainer.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <numbers>
+
+#include "base/cast.h"
+#include "checkpoint/find.h"
+#include "comm/agreement.h"
+#include "config/write.h"
+#include "device/blas.h"
+#include "model/flops.h"
+#include "train/run_directory.h"
+#include "train/step_line.h"
+
+namespace longhaul {
+namespace {
+
+constexpr int64_t kByteVocabulary = 257;  // of the byte tokenizer: one token a byte, and the end of a document
+
+double now_seconds() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
+
+// Largest resident memory of this process so far.
+int64_t peak_memory_bytes() {
+  std::ifstream status("/proc/self/status");
+  for (std::string line; std::getline(status, line);) {
+    if (line.starts_with("VmHWM:")) {
+      return std::stoll(line.substr(6)) * 1024;
+    }
+  }
+  return 0;
+}
+
+WatchdogOptions watchdog_options(const Recipe& recipe, MpiSession& mpi) {
+  return {.limit = std::chrono::seconds(recipe.runtime.watchdog_seconds), .rank = mpi.world().rank(), .host_name = mpi.host_name()};
+}
+
+}  // namespace
+
+Trainer::Trainer(MpiSession& mpi, const Recipe& recipe, const RunPlan& plan, TrainerOptions options)
+    : mpi_(mpi),
+      world_(mpi.world()),
+      recipe_(recipe),
+      plan_(plan),
+      options_(std::move(options)),
+      directory_(recipe.run.directory()),
+      recipe_text_(config::dump(recipe)),
+      log_(world_.rank() == 0 ? RunLog::Role::Writer : RunLog::Role::Silent),
+      signals_(recipe.runtime.signals),
+      watchdog_(watchdog_options(recipe, mpi), mpi.journal(),
+                {.report = Watchdog::report_to_stderr, .end_job = [&mpi] { mpi.abort(kWatchdogExitCode); }}) {}
+
+int Trainer::run() {
+  started_ = now_seconds();
+  prepare_directory();
+  const std::optional<std::filesystem::path> start = find_start();
+  log_header();
+  // The stage that performs the next update; the last one when nothing is left.
+  const StagePlan* first = &plan_.stage_of_step(std::min(progress_.step + 1, plan_.total_steps));
+  std::optional<std::filesystem::path> checkpoint = start;
+  Reason reason = Reason::Finished;
+  for (int64_t index = first->index; index < std::ssize(plan_.stages); ++index) {
+    enter_stage(plan_.stages[static_cast<size_t>(index)], checkpoint);
+    reason = train_stage();
+    if (reason != Reason::Finished) {
+      break;
+    }
+    validate_now();
+    checkpoint = save(CheckpointRole::StageFinal);
+  }
+  if (reason != Reason::Finished && saved_step_ != progress_.step) {
+    (void)save(CheckpointRole::Periodic);
+  }
+  const char* why = reason == Reason::Preempted ? "preempted" : reason == Reason::StopStep ? "stop_at_step" : "finished";
+  log_.record({{"type", "end"}, {"reason", why}, {"step", progress_.step}, {"tokens", progress_.tokens}, {"seconds", now_seconds() - started_}});
+  log_.say(fmt::format("{} at step {} after {} tokens; the checkpoint is in {}", why, progress_.step, progress_.tokens,
+                       (directory_ / "checkpoints").string()));
+  watchdog_.beat("end");
+  world_.barrier();
+  return reason == Reason::Preempted ? kPreemptedExitCode : 0;
+}
+
+void Trainer::prepare_directory() {
+  run_together(world_, "preparing the run directory", [&] {
+    if (world_.rank() != 0) {
+      return;
+    }
+    const std::optional<std::string> existing = existing_run(directory_);
+    const bool starts_over = options_.start.kind == StartFrom::Kind::Fresh || options_.start.kind == StartFrom::Kind::Weights;
+    if (existing && starts_over) {
+      if (options_.existing == TrainerOptions::Existing::Refuse) {
+        throw RecipeError("{} already holds {}; use --resume to go on, --overwrite to start afresh, or another --run-dir", directory_.string(),
+                          *existing);
+      }
+      clear_run(directory_);
+    }
+    write_recipe(directory_, recipe_text_);
+    log_.open(directory_);
+  });
+}
+
+std::optional<std::filesystem::path> Trainer::find_start() {
+  if (options_.start.kind == StartFrom::Kind::Fresh || options_.start.kind == StartFrom::Kind::Weights) {
+    return std::nullopt;
+  }
+  // One rank looks, so that all resume from the same checkpoint.
+  std::string found;
+  run_together(world_, "looking for a checkpoint", [&] {
+    if (world_.rank() != 0) {
+      return;
+    }
+    const RequiredDocuments required{.shared = {kDataDocument, kProgressDocument}, .of_every_rank = {}};
+    if (options_.start.kind == StartFrom::Kind::Path) {
+      const std::string problem = incomplete_reason(options_.start.path, required);
+      if (!problem.empty()) {
+        throw CheckpointError("{} cannot be resumed from: {}", options_.start.path.string(), problem);
+      }
+      found = options_.start.path.string();
+    } else if (const auto newest = find_latest(directory_, [&](const std::string& text) { log_.warn(text); }, required)) {
+      found = newest->path.string();
+    }
+  });
+  world_.broadcast_string(found, 0);
+  if (found.empty()) {
+    log_.say("no checkpoint to resume from; starting from step 0");
+    return std::nullopt;
+  }
+  CheckpointInfo info;
+  run_together(world_, "reading the checkpoint", [&] { info = CheckpointReader(found).info(); });
+  progress_ = {.step = info.step, .tokens = info.tokens};
+  saved_step_ = info.step;
+  if (info.step > plan_.total_steps) {
+    throw RecipeError("the checkpoint {} is of step {}, but the recipe ends at step {}", found, info.step, plan_.total_steps);
+  }
+  log_.record({{"type", "resume"}, {"step", info.step}, {"checkpoint", found}});
+  log_.say(fmt::format("resuming after step {} from {}", info.step, found));
+  return found;
+}
+
+void Trainer::enter_stage(const StagePlan& stage, const std::optional<std::filesystem::path>& checkpoint) {
+  watchdog_.beat("stage " + stage.name);
+  // The old stage's memory goes first; its state is in the checkpoint.
+  stage_.reset();
+  run_together(world_, "opening the data", [&] { check_data(recipe_, stage); });
+  stage_ = std::make_unique<StageState>(recipe_, stage, world_, &mpi_.journal());
+  if (checkpoint) {
+    const bool within = progress_.step > stage.first_step;
+    progress_ = stage_->load(world_, *checkpoint, within ? Continuation::Resume : Continuation::NewStage);
+  } else if (options_.start.kind == StartFrom::Kind::Weights) {
+    stage_->load_weights(world_, options_.start.path);
+  } else {
+    stage_->initialise(narrow<uint64_t>(recipe_.run.seed));
+  }
+  smooth_step_seconds_ = 0;
+  log_.record({{"type", "stage"}, {"stage", stage.name}, {"sequence_length", stage.sequence_length}, {"first_step", stage.first_step + 1},
+               {"last_step", stage.last_step()}, {"grid", stage.grid.describe()}});
+  log_.say(fmt::format("stage {}: steps {}-{}, sequences of {}, {} tokens a step", stage.name, stage.first_step + 1, stage.last_step(),
+                       stage.sequence_length, stage.tokens_per_step()));
+}
+
+Trainer::Reason Trainer::train_stage() {
+  const StagePlan& stage = stage_->plan();
+  while (progress_.step < stage.last_step()) {
+    one_step();
+    const int64_t step = progress_.step;
+    const bool is_last = step == stage.last_step();
+    if (recipe_.validation.every_steps > 0 && step % recipe_.validation.every_steps == 0 && !is_last) {
+      validate_now();
+    }
+    if (recipe_.checkpoint.every_steps > 0 && step % recipe_.checkpoint.every_steps == 0 && !is_last) {
+      (void)save(CheckpointRole::Periodic);
+    }
+    const Reason reason = reason_to_stop();
+    if (reason != Reason::None && !(is_last && reason == Reason::StopStep && step == plan_.total_steps)) {
+      return reason;
+    }
+  }
+  return Reason::Finished;
+}
+
+void Trainer::one_step() {
+  const double start = now_seconds();
+  const StepResult result = train_step(*stage_, world_, watchdog_, progress_.step + 1, plan_.total_steps);
+  ++progress_.step;
+  progress_.tokens += stage_->plan().tokens_per_step();
+  log_step(result, now_seconds() - start);
+}
+
+Trainer::Reason Trainer::reason_to_stop() {
+  const double minutes = (now_seconds() - started_) / 60;
+  const bool wants = signals_.arrived() != 0 || (recipe_.runtime.max_minutes > 0 && minutes >= static_cast<double>(recipe_.runtime.max_minutes));
+  if (world_.any(wants)) {
+    return Reason::Preempted;
+  }
+  return options_.stop_at_step && progress_.step >= *options_.stop_at_step ? Reason::StopStep : Reason::None;
+}
+
+void Trainer::validate_now() {
+  if (!stage_->validation) {
+    return;
+  }
+  const double start = now_seconds();
+  const ValidationResult result = validate(*stage_, watchdog_);
+  nlohmann::json event = {{"type", "validation"},       {"step", progress_.step},        {"stage", stage_->plan().name},
+                          {"tokens", progress_.tokens}, {"loss", result.loss},           {"targets", result.targets},
+                          {"bits_per_byte", nullptr},   {"seconds", now_seconds() - start}};
+  std::string bits = "";
+  if (recipe_.model.vocab_size == kByteVocabulary) {
+    event["bits_per_byte"] = result.loss / std::numbers::ln2;
+    bits = fmt::format(", {:.4f} bits per byte", result.loss / std::numbers::ln2);
+  }
+  log_.record(event);
+  log_.say(fmt::format("validation at step {}: loss {:.4f} nats{} on {} targets", progress_.step, result.loss, bits, result.targets));
+}
+
+std::filesystem::path Trainer::save(CheckpointRole role) {
+  watchdog_.beat("checkpoint");
+  const double start = now_seconds();
+  const SaveOptions options{.keep = recipe_.checkpoint.keep, .copy = {}, .warn = [&](const std::string& text) { log_.warn(text); }, .fault = options_.fault};
+  const SavedCheckpoint saved = stage_->save(world_, directory_, progress_, role, recipe_text_, options);
+  saved_step_ = progress_.step;
+  const double seconds = now_seconds() - start;
+  const double mebibytes = static_cast<double>(saved.bytes) / (1 << 20);
+  log_.record({{"type", "checkpoint"}, {"step", progress_.step}, {"path", saved.path.string()}, {"bytes", saved.bytes}, {"seconds", seconds}});
+  log_.say(fmt::format("checkpoint {} ({:.1f} MiB in {:.2f} s)", saved.path.string(), mebibytes, seconds));
+  return saved.path;
+}
+
+void Trainer::log_header() {
+  log_.record({{"type", "header"},
+               {"name", recipe_.run.name},
+               {"world_size", world_.size()},
+               {"backend", recipe_.runtime.backend == Backend::Cpu ? "cpu" : "cuda"},
+               {"parameters", total_parameters(recipe_.model)},
+               {"active_parameters", active_parameters(recipe_.model)},
+               {"total_steps", plan_.total_steps},
+               {"total_tokens", plan_.total_tokens},
+               {"causal", true},
+               {"flops", "3 x (2 x active parameters + KDA core, linear + MLA core, causal) a token"},
+               {"recipe", recipe_text_}});
+  log_.say(plan_table(recipe_, plan_));
+}
+
+void Trainer::log_step(const StepResult& result, double seconds) {
+  const StagePlan& stage = stage_->plan();
+  smooth_step_seconds_ = smooth_step_seconds_ == 0 ? seconds : 0.9 * smooth_step_seconds_ + 0.1 * seconds;
+  std::vector<int64_t> peaks = world_.all_gather_value(peak_memory_bytes());
+  const StepLine line{.step = progress_.step,
+                      .total_steps = plan_.total_steps,
+                      .stage = stage.name,
+                      .sequence_length = stage.sequence_length,
+                      .loss = result.loss,
+                      .gradient_norm = result.gradient_norm,
+                      .learning_rate = result.learning_rate,
+                      .total_tokens = progress_.tokens,
+                      .step_tokens = stage.tokens_per_step(),
+                      .seconds = seconds,
+                      .seconds_left = smooth_step_seconds_ * static_cast<double>(plan_.total_steps - progress_.step),
+                      .peak_memory_bytes = *std::max_element(peaks.begin(), peaks.end()),
+                      .flops = training_flops_per_token(recipe_.model, static_cast<double>(stage.sequence_length)) *
+                               static_cast<double>(stage.tokens_per_step()),
+                      .ranks = world_.size(),
+                      .max_violation = result.max_violation};
+  log_.record(to_json(line));
+  log_.progress(to_text(line));
+}
+
+}  // namespace longhaul
