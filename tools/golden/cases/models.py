@@ -1,0 +1,187 @@
+"""Golden whole models: folders in the released layout, with what the reference computes for packed documents.
+
+model.safetensors holds the weights in float64; reference.safetensors holds input_ids, targets, cu_seqlens, logits,
+loss, routes and gradients under the names that the folders in tests/golden/reference use.
+"""
+import numpy as np
+
+from case import Case, matrix, norm_weight, normal, packed, require_margin, stored, uniform
+from cases import attention, kda
+from cases.moe import layer_weights as moe_weights
+from formulas import model
+from formulas.basic import IGNORED_TARGET
+
+ROUTE_MARGIN = 1e-4   # float32 noise of the scores is a hundred times smaller
+
+K3_CONFIG = {
+    "architectures": ["KimiK3ForConditionalGeneration"],
+    "model_type": "kimi_k3",
+    "torch_dtype": "float64",
+    "tie_word_embeddings": False,
+    "text_config": {
+        "architectures": ["KimiLinearForCausalLM"],
+        "model_type": "kimi_linear",
+        "vocab_size": 37,
+        "hidden_size": 20,
+        "intermediate_size": 28,
+        "num_hidden_layers": 8,
+        "num_attention_heads": 3,
+        "num_key_value_heads": 3,
+        "q_lora_rank": 10,
+        "kv_lora_rank": 9,
+        "qk_nope_head_dim": 6,
+        "qk_rope_head_dim": 4,
+        "v_head_dim": 5,
+        "mla_use_nope": True,
+        "mla_use_output_gate": True,
+        "linear_attn_config": {"head_dim": 8, "num_heads": 2, "short_conv_kernel_size": 4, "gate_lower_bound": -5.0,
+                               "use_full_rank_gate": True, "kda_layers": [1, 2, 3, 5, 6, 7], "full_attn_layers": [4, 8]},
+        "attn_res_block_size": 3,
+        "first_k_dense_replace": 1,
+        "moe_layer_freq": 1,
+        "num_experts": 6,
+        "num_experts_per_token": 2,
+        "num_shared_experts": 2,
+        "moe_intermediate_size": 7,
+        "routed_expert_hidden_size": 12,
+        "latent_moe_use_norm": True,
+        "moe_renormalize": True,
+        "moe_router_activation_func": "sigmoid",
+        "topk_method": "noaux_tc",
+        "use_grouped_topk": True,
+        "num_expert_group": 1,
+        "topk_group": 1,
+        "routed_scaling_factor": 1.0,
+        "hidden_act": "situ",
+        "activation_situ_beta": 4.0,
+        "activation_situ_linear_beta": 25.0,
+        "rms_norm_eps": 1e-05,
+        "num_nextn_predict_layers": 0,
+        "pad_token_id": 0,
+        "tie_word_embeddings": False,
+    },
+}
+
+KIMI_LINEAR_CONFIG = {
+    "architectures": ["KimiLinearForCausalLM"],
+    "model_type": "kimi_linear",
+    "dtype": "float64",
+    "vocab_size": 35,
+    "hidden_size": 18,
+    "intermediate_size": 26,
+    "num_hidden_layers": 6,
+    "num_attention_heads": 2,
+    "num_key_value_heads": 2,
+    "head_dim": 9,
+    "q_lora_rank": None,
+    "kv_lora_rank": 10,
+    "qk_nope_head_dim": 7,
+    "qk_rope_head_dim": 3,
+    "v_head_dim": 6,
+    "mla_use_nope": True,
+    "linear_attn_config": {"head_dim": 6, "num_heads": 3, "short_conv_kernel_size": 4,
+                           "kda_layers": [1, 2, 3, 5], "full_attn_layers": [4, 6]},
+    "first_k_dense_replace": 1,
+    "moe_layer_freq": 1,
+    "num_experts": 6,
+    "num_experts_per_token": 3,
+    "num_shared_experts": 1,
+    "moe_intermediate_size": 8,
+    "moe_renormalize": True,
+    "moe_router_activation_func": "sigmoid",
+    "use_grouped_topk": True,
+    "num_expert_group": 1,
+    "topk_group": 1,
+    "routed_scaling_factor": 2.446,
+    "hidden_act": "silu",
+    "rms_norm_eps": 1e-05,
+    "initializer_range": 0.02,
+    "rope_scaling": None,
+    "rope_theta": 10000.0,
+    "model_max_length": 1048576,
+    "num_nextn_predict_layers": 0,
+    "tie_word_embeddings": False,
+    "use_cache": True,
+}
+
+
+def residual_site(rng, hidden, prefix):
+    """A residual site with a random norm and a random query, so that every gradient is exercised."""
+    return {prefix + "norm.weight": norm_weight(rng, hidden), prefix + "proj.weight": normal(rng, 1, hidden, std=0.3)}
+
+
+def decoder_layer_weights(rng, layer, options):
+    """Random weights of one decoder layer by their names within it."""
+    hidden = options["hidden_size"]
+    own = {"input_layernorm.weight": norm_weight(rng, hidden), "post_attention_layernorm.weight": norm_weight(rng, hidden)}
+    if options.get("attn_res_block_size"):
+        own |= residual_site(rng, hidden, "self_attention_res_") | residual_site(rng, hidden, "mlp_res_")
+    if layer in options["full_layers"]:
+        attended = attention.layer_weights(rng, hidden, {"mla_use_output_gate": False, **options})
+    else:
+        linear = options["linear_attn_config"]
+        attended = kda.layer_weights(rng, hidden, linear["num_heads"], linear["head_dim"], linear.get("use_full_rank_gate", False))
+    own |= {"self_attn." + name: value for name, value in attended.items()}
+    if layer < options["first_k_dense_replace"]:
+        width = options["intermediate_size"]
+        shapes = {"gate": (width, hidden), "up": (width, hidden), "down": (hidden, width)}
+        return own | {f"mlp.{name}_proj.weight": matrix(rng, *shape) for name, shape in shapes.items()}
+    routed = moe_weights(rng, hidden, options.get("routed_expert_hidden_size"), options["num_experts"],
+                         options["moe_intermediate_size"], options["num_shared_experts"] * options["moe_intermediate_size"])
+    routed["gate.e_score_correction_bias"] = normal(rng, options["num_experts"], std=0.1)
+    return own | {"block_sparse_moe." + name: value for name, value in routed.items()}
+
+
+def model_weights(rng, options):
+    """Random weights of a whole model, by the released names without "language_model."."""
+    hidden, vocabulary = options["hidden_size"], options["vocab_size"]
+    weights = {"model.embed_tokens.weight": normal(rng, vocabulary, hidden), "model.norm.weight": norm_weight(rng, hidden),
+               "lm_head.weight": matrix(rng, vocabulary, hidden)}
+    if options.get("attn_res_block_size"):
+        weights |= residual_site(rng, hidden, "model.output_attn_res_")
+    for layer in range(options["num_hidden_layers"]):
+        own = decoder_layer_weights(rng, layer, options)
+        weights |= {f"model.layers.{layer}.{name}": value for name, value in own.items()}
+    return weights
+
+
+def packed_batch(rng, lengths, vocabulary):
+    """Random ids, next-token targets within each document with a tenth of them masked, and the boundaries."""
+    cu_seqlens = packed(*lengths)
+    input_ids = rng.integers(0, vocabulary, int(cu_seqlens[-1])).astype(np.int32)
+    targets = np.append(input_ids[1:], np.int32(IGNORED_TARGET))
+    targets[cu_seqlens[1:] - 1] = IGNORED_TARGET
+    targets[rng.random(len(targets)) < 0.1] = IGNORED_TARGET
+    return input_ids, targets, cu_seqlens
+
+
+def reference_tensors(weights, input_ids, targets, cu_seqlens, options, prefix):
+    """The content of reference.safetensors."""
+    loss, logits, routing, grads = model.evaluate(weights, input_ids, targets, cu_seqlens, options)
+    tensors = {"input_ids": input_ids[None], "targets": targets[None], "cu_seqlens": cu_seqlens, "logits": logits[None],
+               "loss": np.reshape(loss, 1)}
+    for layer, (routes, ranked) in routing.items():
+        require_margin(ranked, ROUTE_MARGIN)
+        tensors[f"routes.{layer}"] = np.sort(routes, axis=-1)
+    tensors |= {f"grad.{prefix}{name}": grad for name, grad in grads.items()}
+    return {name: stored(value) for name, value in tensors.items()}
+
+
+def build(rng, config, lengths, prefix, a_log_shape):
+    options = model.read_config(config)
+    weights = model_weights(rng, options)
+    for name in weights:
+        if name.endswith("A_log"):
+            weights[name] = weights[name].reshape(a_log_shape)
+    batch = packed_batch(rng, lengths, options["vocab_size"])
+    reference = reference_tensors(weights, *batch, options, prefix)
+    return {"config.json": config, "model.safetensors": {prefix + name: value for name, value in weights.items()},
+            "reference.safetensors": reference}
+
+
+CASES = [
+    Case("model_k3", "model_k3", 8001, "eight layers in the form of Kimi K3 over four packed documents; A_log is not padded",
+         lambda rng: build(rng, K3_CONFIG, (19, 1, 6, 16), "language_model.", (-1,))),
+    Case("model_kimi_linear", "model_kimi_linear", 8002, "six layers in the form of Kimi Linear over four packed documents",
+         lambda rng: build(rng, KIMI_LINEAR_CONFIG, (21, 1, 2, 9), "", (1, 1, -1, 1))),
+]
