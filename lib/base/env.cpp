@@ -10,15 +10,15 @@
 namespace longhaul {
 
 Env Env::process() {
-  std::map<std::string, std::string> variables;
+  Env env;
   for (char** entry = environ; entry != nullptr && *entry != nullptr; ++entry) {
     const std::string_view text(*entry);
     const size_t equals = text.find('=');
     if (equals != std::string_view::npos) {
-      variables.emplace(text.substr(0, equals), text.substr(equals + 1));
+      env.variables_.emplace(text.substr(0, equals), text.substr(equals + 1));
     }
   }
-  return Env(std::move(variables));
+  return env;
 }
 
 std::optional<std::string> Env::get(const std::string& name) const {

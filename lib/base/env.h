@@ -3,9 +3,11 @@
 #pragma once
 
 #include <cstdint>
+#include <initializer_list>
 #include <map>
 #include <optional>
 #include <string>
+#include <utility>
 
 namespace longhaul {
 
@@ -15,7 +17,8 @@ class Env {
   [[nodiscard]] static Env process();
 
   Env() = default;
-  explicit Env(std::map<std::string, std::string> variables) : variables_(std::move(variables)) {}
+  // Env({{"SLURM_NTASKS", "4"}}), for tests.
+  explicit Env(std::initializer_list<std::pair<const std::string, std::string>> variables) : variables_(variables) {}
 
   [[nodiscard]] std::optional<std::string> get(const std::string& name) const;
   // Nothing when the variable is unset or is not wholly a decimal integer: launchers' variables are hints, and a

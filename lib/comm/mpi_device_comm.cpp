@@ -2,13 +2,13 @@
 #include "comm/mpi_device_comm.h"
 
 #include <algorithm>
-#include <cmath>
 #include <cstring>
 #include <vector>
 
 #include "base/cast.h"
 #include "comm/mpi_check.h"
 #include "comm/mpi_ordered_reduce.h"
+#include "comm/reduce_ops.h"
 
 namespace longhaul {
 
@@ -30,38 +30,19 @@ int size_of_comm(MPI_Comm comm) {
 
 std::byte* bytes_of(const TensorView& view) { return static_cast<std::byte*>(view.raw()); }
 
-// Calls fn(pointer, MPI type); the dtype has been checked.
-template <class Fn>
-void with_numbers(const TensorView& view, Fn&& fn) {
-  switch (view.dtype()) {
-    case DType::F64: fn(view.data<double>(), MPI_DOUBLE); return;
-    case DType::F32: fn(view.data<float>(), MPI_FLOAT); return;
-    case DType::I64: fn(view.data<int64_t>(), MPI_INT64_T); return;
-    case DType::I32: fn(view.data<int32_t>(), MPI_INT32_T); return;
-    case DType::BF16:
-    case DType::U8: break;
+template <class T>
+MPI_Datatype mpi_type() {
+  if constexpr (std::is_same_v<T, double>) {
+    return MPI_DOUBLE;
+  } else if constexpr (std::is_same_v<T, float>) {
+    return MPI_FLOAT;
+  } else if constexpr (std::is_same_v<T, int64_t>) {
+    return MPI_INT64_T;
+  } else {
+    static_assert(std::is_same_v<T, int32_t>);
+    return MPI_INT32_T;
   }
-  throw InternalError("{} is not reduced", view.to_string());
 }
-
-struct Sum {
-  template <class T>
-  T operator()(T a, T b) const {
-    return a + b;
-  }
-};
-
-// MPI_MAX says nothing about NaN; a norm that is not finite must be seen on all ranks.
-struct MaxOrNan {
-  template <class T>
-  T operator()(T a, T b) const {
-    if constexpr (std::is_floating_point_v<T>) {
-      return std::isnan(a) || a > b ? a : b;
-    } else {
-      return std::max(a, b);
-    }
-  }
-};
 
 class MpiTransfer final : public TransferState {
  public:
@@ -81,35 +62,40 @@ MpiDeviceComm::MpiDeviceComm(MpiComm comm, DeviceCommOptions comm_options)
   LH_MPI(MPI_Comm_set_errhandler(comm_.get(), MPI_ERRORS_RETURN));
 }
 
+int64_t MpiDeviceComm::block_elements(DType dtype) const {
+  return std::min(options().max_message_bytes, detail::kReduceBlockBytes) / size_of(dtype);
+}
+
 void MpiDeviceComm::do_all_reduce_sum(const TensorView& values, ReduceOrder order) {
-  with_numbers(values, [&](auto* data, MPI_Datatype type) {
+  detail::with_numbers(values, [&](auto* data) {
     using T = std::remove_pointer_t<decltype(data)>;
     const int64_t n = values.numel();
-    const int64_t piece = options().max_message_bytes / narrow<int64_t>(sizeof(T));
     // Sums of integers do not depend on their order.
     if (order == ReduceOrder::Fixed && std::is_floating_point_v<T>) {
-      const int64_t block = std::min(piece, detail::kReduceBlockBytes / narrow<int64_t>(sizeof(T)));
-      detail::ordered_all_reduce(comm_.get(), {rank(), size()}, type, data, n, block, Sum{});
+      detail::ordered_all_reduce(comm_.get(), {rank(), size()}, mpi_type<T>(), data, n, block_elements(values.dtype()), detail::Sum{});
       return;
     }
+    const int64_t piece = options().max_message_bytes / size_of(values.dtype());
     for (int64_t done = 0; done < n; done += piece) {
-      LH_MPI(MPI_Allreduce(MPI_IN_PLACE, data + done, narrow<int>(std::min(piece, n - done)), type, MPI_SUM, comm_.get()));
+      const int count = narrow<int>(std::min(piece, n - done));
+      LH_MPI(MPI_Allreduce(MPI_IN_PLACE, data + done, count, mpi_type<T>(), MPI_SUM, comm_.get()));
     }
   });
 }
 
 void MpiDeviceComm::do_all_reduce_max(const TensorView& values) {
-  with_numbers(values, [&](auto* data, MPI_Datatype type) {
-    const int64_t block = std::min(options().max_message_bytes, detail::kReduceBlockBytes) / narrow<int64_t>(sizeof(*data));
-    detail::ordered_all_reduce(comm_.get(), {rank(), size()}, type, data, values.numel(), block, MaxOrNan{});
+  detail::with_numbers(values, [&](auto* data) {
+    using T = std::remove_pointer_t<decltype(data)>;
+    detail::ordered_all_reduce(comm_.get(), {rank(), size()}, mpi_type<T>(), data, values.numel(), block_elements(values.dtype()),
+                               detail::MaxOrNan{});
   });
 }
 
 void MpiDeviceComm::do_reduce_scatter_sum(const TensorView& input, const TensorView& mine) {
-  with_numbers(input, [&](auto* data, MPI_Datatype) {
+  detail::with_numbers(input, [&](auto* data) {
     using T = std::remove_pointer_t<decltype(data)>;
-    const int64_t block = std::min(options().max_message_bytes, detail::kReduceBlockBytes) / narrow<int64_t>(sizeof(T));
-    detail::ordered_reduce_scatter(comm_.get(), {rank(), size()}, data, mine.data<T>(), mine.numel(), block, Sum{});
+    detail::ordered_reduce_scatter(comm_.get(), {rank(), size()}, data, mine.data<T>(), mine.numel(), block_elements(input.dtype()),
+                                   detail::Sum{});
   });
 }
 

@@ -28,6 +28,8 @@ class MpiDeviceComm final : public DeviceComm {
   [[nodiscard]] std::unique_ptr<TransferState> do_irecv(const TensorView& values, int peer, int tag) override;
 
   MpiDeviceComm(MpiComm comm, DeviceCommOptions options);
+  // How much of a tensor an ordered reduction works on at a time.
+  [[nodiscard]] int64_t block_elements(DType dtype) const;
 
   MpiComm comm_;
 };
