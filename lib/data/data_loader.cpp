@@ -2,6 +2,7 @@
 #include "data/data_loader.h"
 
 #include <algorithm>
+#include <map>
 #include <optional>
 #include <utility>
 
@@ -71,6 +72,17 @@ void check_saved_source(const SourceState& saved, const TokenFile& file, const D
   return {.id = id, .path = source.file.path(), .fingerprint = source.file.fingerprint(), .weight = source.weight};
 }
 
+// Weight by id of the sources in use.
+[[nodiscard]] std::map<int64_t, double> shares_of(const std::vector<SourceState>& sources) {
+  std::map<int64_t, double> shares;
+  for (const SourceState& source : sources) {
+    if (source.is_active) {
+      shares.emplace(source.id, source.weight);
+    }
+  }
+  return shares;
+}
+
 }  // namespace
 
 std::vector<DataSource> open_sources(std::span<const DataSourceOptions> list, const TokenFileOptions& options) {
@@ -97,41 +109,38 @@ void DataLoader::restore(const DataState& state, Continuation continuation) {
                     " order cannot change in the middle of an epoch, so keep both",
                     state.seed, enum_name(state.shuffle), options_.seed, enum_name(options_.shuffle));
   }
+  const bool is_resume = continuation == Continuation::Resume;
   int64_t next_id = 0;
-  size_t active = 0;
   for (const SourceState& saved : state.sources) {
     next_id = std::max(next_id, saved.id + 1);
-    active += saved.is_active ? 1 : 0;
   }
   std::vector<SourceState> merged;
   std::vector<bool> is_taken(state.sources.size(), false);
-  bool is_same_mixture = active == sources_.size();
-  for (size_t i = 0; i < sources_.size(); ++i) {
-    const auto found = find_saved(state.sources, is_taken, sources_[i]);
-    if (continuation == Continuation::Resume && (!found || !state.sources[*found].is_active)) {
+  for (const DataSource& source : sources_) {
+    const auto found = find_saved(state.sources, is_taken, source);
+    if (is_resume && (!found || !state.sources[*found].is_active)) {
       throw DataError("the data source {} was not part of the run when the checkpoint was written; sources change at the start of"
                       " a stage only, or with --init-from",
-                      sources_[i].file.path());
+                      source.file.path());
     }
+    merged.push_back(fresh_state(next_id, source));
     if (!found) {
-      merged.push_back(fresh_state(next_id++, sources_[i]));
-      is_same_mixture = false;
+      ++next_id;
       continue;
     }
     const SourceState& saved = state.sources[*found];
-    check_saved_source(saved, sources_[i].file, {.shuffle = state.shuffle, .seed = state.seed, .source_id = saved.id});
+    check_saved_source(saved, source.file, {.shuffle = state.shuffle, .seed = state.seed, .source_id = saved.id});
     is_taken[*found] = true;
-    is_same_mixture = is_same_mixture && saved.is_active && saved.weight == sources_[i].weight;
-    merged.push_back(saved);
-    merged.back().path = sources_[i].file.path();
-    merged.back().is_active = true;
-    merged.back().weight = sources_[i].weight;
+    merged.back().id = saved.id;
+    merged.back().cursor = saved.cursor;
+    merged.back().mixture_tokens = saved.mixture_tokens;
+    merged.back().total_tokens = saved.total_tokens;
   }
   for (size_t i = 0; i < state.sources.size(); ++i) {
     if (is_taken[i]) {
       continue;
     }
-    if (continuation == Continuation::Resume && state.sources[i].is_active) {
+    if (is_resume && state.sources[i].is_active) {
       throw DataError("the checkpoint was written while training on {}, which the recipe no longer lists; sources change at the"
                       " start of a stage only, or with --init-from",
                       state.sources[i].path);
@@ -139,7 +148,7 @@ void DataLoader::restore(const DataState& state, Continuation continuation) {
     merged.push_back(state.sources[i]);
     merged.back().is_active = false;
   }
-  if (!is_same_mixture) {
+  if (shares_of(merged) != shares_of(state.sources)) {
     // Old shares must not be made up for under new weights: the mixture starts to count afresh.
     for (SourceState& source : merged) {
       source.mixture_tokens = 0;
