@@ -5,6 +5,7 @@
 // tiles in ascending order. Score tiles are transposed, [keys, queries], as in forward.
 #include "kernels/attention/attention_cpu.h"
 #include "kernels/kda/documents.h"
+#include "kernels/kda/flush_denormals.h"
 #include "kernels/kda/tile_products.h"
 #include "kernels/math/fast_math.h"
 
@@ -175,6 +176,7 @@ void backward_cpu(ExecContext& ctx, const AttentionBackward& op, const Dims& dim
   if (ctx.is_planning()) {
     return;
   }
+  const tiles::FlushDenormals flush;  // probabilities far below the largest
   const auto* cu_seqlens = op.cu_seqlens.data<int64_t>();
   check_boundaries("attention_backward", cu_seqlens, dims.documents, dims.tokens);
   for (int64_t h = 0; h < dims.heads; ++h) {

@@ -7,6 +7,7 @@
 #include "kernels/attention/attention_cpu.h"
 #include "kernels/kda/documents.h"
 #include "kernels/kda/elementwise.h"
+#include "kernels/kda/flush_denormals.h"
 #include "kernels/kda/tile_products.h"
 #include "kernels/math/fast_math.h"
 
@@ -99,25 +100,31 @@ void Forward<T>::softmax(Position position) {
       std::fill_n(scores_.row(j), j, -std::numeric_limits<T>::infinity());
     }
   }
-  T* next = next_largest();
+  T* __restrict next = next_largest();
+  T* __restrict total = sum();
   std::copy_n(largest(), kTileRows, next);
   for (int64_t j = 0; j < kTileRows; ++j) {
     const T* row = scores_.row(j);
+#pragma omp simd
     for (int64_t i = 0; i < kTileRows; ++i) {
       next[i] = row[i] > next[i] ? row[i] : next[i];
     }
   }
   // The first key tile finds largest = -inf, whose correction exp(-inf) is 0; next is finite, for key 0 is allowed.
+  T* __restrict factor = correction();
+  T* __restrict previous = largest();
+#pragma omp simd
   for (int64_t i = 0; i < kTileRows; ++i) {
-    correction()[i] = math::exp(largest()[i] - next[i]);
-    sum()[i] *= correction()[i];
-    largest()[i] = next[i];
+    factor[i] = math::exp(previous[i] - next[i]);
+    total[i] *= factor[i];
+    previous[i] = next[i];
   }
   for (int64_t j = 0; j < kTileRows; ++j) {
-    T* row = scores_.row(j);
+    T* __restrict row = scores_.row(j);
+#pragma omp simd
     for (int64_t i = 0; i < kTileRows; ++i) {
       row[i] = math::exp(row[i] - next[i]);
-      sum()[i] += row[i];
+      total[i] += row[i];
     }
   }
   kda::scale_rows(kTileRows, o_.width, correction(), o_.data);
@@ -132,6 +139,7 @@ void forward_cpu(ExecContext& ctx, const AttentionForward& op, const Dims& dims)
   if (ctx.is_planning()) {
     return;
   }
+  const tiles::FlushDenormals flush;  // probabilities far below the largest
   const auto* cu_seqlens = op.cu_seqlens.data<int64_t>();
   check_boundaries("attention_forward", cu_seqlens, dims.documents, dims.tokens);
   for (int64_t d = 0; d < dims.documents; ++d) {

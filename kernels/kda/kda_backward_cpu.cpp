@@ -8,6 +8,7 @@
 //   dS  = Diag(e^{G_C}) dS' + (Q e^G)^T dO - (beta K e^G)^T dR
 // Only V-wide systems are solved; the K-wide W = (I + L)^-1 (beta K e^G) of the papers is never needed.
 #include "kernels/kda/chunk_state.h"
+#include "kernels/kda/flush_denormals.h"
 #include "kernels/kda/kda_cpu.h"
 #include "kernels/kda/scores_backward.h"
 
@@ -230,6 +231,7 @@ void backward_cpu(ExecContext& ctx, const KdaBackward& op, const Dims& dims) {
   if (ctx.is_planning()) {
     return;
   }
+  const tiles::FlushDenormals flush;
   const Tensors<T> tensors{.q = op.q.data<T>(),
                            .k = op.k.data<T>(),
                            .v = op.v.data<T>(),

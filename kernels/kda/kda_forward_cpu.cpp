@@ -4,6 +4,7 @@
 //   S' = Diag(e^{G_C}) S + (K e^{G_C - G})^T Vt
 // One document, one head, chunk after chunk, so that the state stays in the cache.
 #include "kernels/kda/chunk_state.h"
+#include "kernels/kda/flush_denormals.h"
 #include "kernels/kda/kda_cpu.h"
 
 namespace longhaul::kda {
@@ -68,6 +69,7 @@ void forward_cpu(ExecContext& ctx, const KdaForward& op, const Dims& dims) {
   if (ctx.is_planning()) {
     return;
   }
+  const tiles::FlushDenormals flush;
   const Tensors<T> tensors{.q = op.q.data<T>(),
                            .k = op.k.data<T>(),
                            .v = op.v.data<T>(),
