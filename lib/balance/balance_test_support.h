@@ -58,6 +58,18 @@ inline Tensor skewed_logits(std::span<const double> offsets, int64_t tokens, uin
   return logits;
 }
 
+inline std::vector<BalancedRouter> one_router(int64_t experts, int64_t top_k, BalanceMethod method = BalanceMethod::Quantile) {
+  return {{.name = "gate", .experts = experts, .top_k = top_k, .method = method}};
+}
+
+// Logits [64, kExperts] of one step; every call with the same arguments gives the same.
+inline Tensor step_logits(int64_t step, int64_t layer = 0) {
+  const std::vector<double> offsets{2, 1, .5, 0, 0, -.5, -1, -2};
+  return skewed_logits(offsets, 64, static_cast<uint64_t>(100 * step + layer));
+}
+inline constexpr int64_t kExperts = 8;
+inline constexpr int64_t kTopK = 2;
+
 // Two ranks as threads; collectives meet at a barrier.
 class TwoRanks {
  public:

@@ -105,6 +105,9 @@ void StageBalance::observe(int64_t index, const TensorView& scores, const Tensor
 
 BalanceReport StageBalance::end_step(const BalanceCollectives& collectives) {
   BalanceReport report;
+  if (routers_.empty()) {
+    return report;  // a stage of dense layers; the same on all of its ranks
+  }
   for (Router& router : routers_) {
     ++router.steps_since_update.values<int64_t>()[0];
   }
@@ -126,7 +129,10 @@ BalanceReport StageBalance::end_step(const BalanceCollectives& collectives) {
 }
 
 void StageBalance::pool(const BalanceCollectives& collectives) {
-  LH_CHECK(std::ranges::all_of(integers(loads()), [](int64_t n) { return n == 0; }), "statistics are pooled between steps only");
+  LH_CHECK(total(integers(loads())) == 0, "statistics are pooled between steps only");
+  if (routers_.empty()) {
+    return;
+  }
   collectives.all_reduce_sum(histograms());
   absorb_histograms();
 }
@@ -140,9 +146,6 @@ void StageBalance::restart() {
 }
 
 bool StageBalance::is_update_due() const {
-  if (routers_.empty()) {
-    return false;
-  }
   const int64_t steps = routers_.front().steps_since_update.values<int64_t>()[0];
   for (const Router& router : routers_) {
     const int64_t own = router.steps_since_update.values<int64_t>()[0];
@@ -153,7 +156,7 @@ bool StageBalance::is_update_due() const {
 }
 
 void StageBalance::require_pooled() const {
-  if (!std::ranges::all_of(integers(buffer_), [](int64_t n) { return n == 0; })) {
+  if (total(integers(buffer_)) != 0) {
     throw UsageError("this rank holds routing counts that no other rank has; end the step and call pool() on all ranks first");
   }
 }
