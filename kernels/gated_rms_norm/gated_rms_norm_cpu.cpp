@@ -9,6 +9,33 @@
 #include "kernels/math/lane_sum.h"
 
 namespace longhaul::cpu {
+namespace {
+
+// One head of one token.
+template <class T>
+void forward_row(const T* o, const T* scale, const T* gate, T inverse, T* y, int64_t dim) {
+#pragma omp simd
+  for (int64_t c = 0; c < dim; ++c) {
+    y[c] = o[c] * inverse * scale[c] * math::sigmoid(gate[c]);
+  }
+}
+
+// Writes dgate, adds to the sums of dscale, and leaves the gradient of n = o inv_rms in `dn`.
+template <class T>
+void gate_backward_row(const T* dy, const T* o, const T* scale, const T* gate, T inverse, T* dgate, T* dn,
+                       double* dscale_sum, int64_t dim) {
+#pragma omp simd
+  for (int64_t c = 0; c < dim; ++c) {
+    const auto [s, ds] = math::sigmoid_and_derivative(gate[c]);
+    const T n = o[c] * inverse;
+    const T up = dy[c];
+    dgate[c] = up * n * scale[c] * ds;
+    dscale_sum[c] += static_cast<double>(up * s * n);
+    dn[c] = up * s * scale[c];
+  }
+}
+
+}  // namespace
 
 void gated_rms_norm_forward(const GatedRmsNormForward& op) {
   dispatch_float(op.o.dtype(), "gated_rms_norm_forward", [&](auto zero) {
@@ -23,10 +50,7 @@ void gated_rms_norm_forward(const GatedRmsNormForward& op) {
       const double square = math::lane_sum(dim, [&](int64_t c) { return static_cast<double>(o[c]) * static_cast<double>(o[c]); });
       const T inverse = static_cast<T>(1.0 / std::sqrt(square / static_cast<double>(dim) + op.eps));
       inv_rms[row] = inverse;
-#pragma omp simd
-      for (int64_t c = 0; c < dim; ++c) {
-        y[c] = o[c] * inverse * scale[c] * math::sigmoid(gate[c]);
-      }
+      forward_row(o, scale, gate, inverse, y, dim);
     }
   });
 }
@@ -49,15 +73,7 @@ void gated_rms_norm_backward(const GatedRmsNormBackward& op, const GatedRmsNormS
       T* d_o = op.d_o.data<T>() + row * dim;
       T* dgate = op.dgate.data<T>() + row * dim;
       const T inverse = inv_rms[row];
-#pragma omp simd
-      for (int64_t c = 0; c < dim; ++c) {
-        const auto [s, ds] = math::sigmoid_and_derivative(gate[c]);
-        const T n = o[c] * inverse;
-        const T up = dy[c];
-        dgate[c] = up * n * scale[c] * ds;
-        sum[c] += static_cast<double>(up * s * n);
-        a[c] = up * s * scale[c];
-      }
+      gate_backward_row(dy, o, scale, gate, inverse, dgate, a, sum, dim);
       const double along = math::lane_sum(dim, [&](int64_t c) { return static_cast<double>(a[c]) * static_cast<double>(o[c] * inverse); });
       const T mean = static_cast<T>(along / static_cast<double>(dim));
 #pragma omp simd

@@ -11,7 +11,7 @@ namespace longhaul::math {
 template <class T>
 [[nodiscard, gnu::always_inline]] inline T sigmoid(T x) noexcept {
   const T e = math::exp(-std::abs(x));
-  const T numerator = x >= T{0} ? T{1} : e;
+  const T numerator = math::blend(x >= T{0}, T{1}, e);
   return numerator / (T{1} + e);
 }
 
@@ -27,7 +27,7 @@ template <class T>
 [[nodiscard, gnu::always_inline]] inline ValueAndDerivative<T> sigmoid_and_derivative(T x) noexcept {
   const T e = math::exp(-std::abs(x));
   const T inverse = T{1} / (T{1} + e);
-  const T numerator = x >= T{0} ? T{1} : e;
+  const T numerator = math::blend(x >= T{0}, T{1}, e);
   return {numerator * inverse, e * inverse * inverse};
 }
 

@@ -10,13 +10,30 @@
 
 namespace longhaul::math {
 
+// All bits set where the condition holds.
+[[nodiscard, gnu::always_inline]] inline uint32_t mask_where(bool condition) noexcept {
+  return 0u - static_cast<uint32_t>(condition);
+}
+
+// condition ? a : b, with both computed. Bit operations for float, because the compiler would turn the choice into a branch
+// around the computation of a or b, and a loop with branches is not vectorised.
+[[nodiscard, gnu::always_inline]] inline float blend(bool condition, float a, float b) noexcept {
+  const uint32_t mask = mask_where(condition);
+  return std::bit_cast<float>((std::bit_cast<uint32_t>(a) & mask) | (std::bit_cast<uint32_t>(b) & ~mask));
+}
+[[nodiscard]] inline double blend(bool condition, double a, double b) noexcept { return condition ? a : b; }
+
 // 2^n for n in [-126, 127].
-[[nodiscard]] inline float power_of_two(uint32_t n) noexcept { return std::bit_cast<float>((n + 127u) << 23); }
+[[nodiscard, gnu::always_inline]] inline float power_of_two(uint32_t n) noexcept {
+  return std::bit_cast<float>((n + 127u) << 23);
+}
 
 [[nodiscard, gnu::always_inline]] inline float exp(float x) noexcept {
-  // Beyond these the result is 0 or infinity. Comparisons with NaN are false, so NaN passes through.
-  float c = x < -104.0f ? -104.0f : x;
-  c = c > 89.0f ? 89.0f : c;
+  // Beyond these the result is 0 or infinity, and the computation goes on with 0. Comparisons with NaN are false, so NaN
+  // passes through.
+  const uint32_t below = mask_where(x < -104.0f);
+  const uint32_t above = mask_where(x > 89.0f);
+  const float c = std::bit_cast<float>(std::bit_cast<uint32_t>(x) & ~(below | above));
   // Adding 1.5 * 2^23 rounds to the nearest integer n and leaves it in the low bits.
   constexpr float kRound = 12582912.0f;
   const float shifted = c * 1.44269504f + kRound;
@@ -34,8 +51,11 @@ namespace longhaul::math {
   // 2^n in two factors, so that results below the normal range and at the top of it round once.
   const auto exponent = static_cast<int32_t>(std::bit_cast<uint32_t>(shifted) - std::bit_cast<uint32_t>(kRound));
   const int32_t half = exponent >> 1;
-  return y * power_of_two(static_cast<uint32_t>(half)) *
-         power_of_two(static_cast<uint32_t>(exponent) - static_cast<uint32_t>(half));
+  const float result = y * power_of_two(static_cast<uint32_t>(half)) *
+                       power_of_two(static_cast<uint32_t>(exponent) - static_cast<uint32_t>(half));
+  // exp(0) = 1 has its exponent bits inside those of infinity.
+  constexpr uint32_t kInfinityBits = 0x7f800000u;
+  return std::bit_cast<float>((std::bit_cast<uint32_t>(result) & ~below) | (above & kInfinityBits));
 }
 [[nodiscard]] inline double exp(double x) noexcept { return std::exp(x); }
 
@@ -50,7 +70,7 @@ namespace longhaul::math {
   q = q * z + -0.3333328068f;
   const float near = q * z * x + x;
   const float far = std::copysign(1.0f - 2.0f / (exp(a + a) + 1.0f), x);
-  return a > 0.625f ? far : near;
+  return blend(a > 0.625f, far, near);
 }
 [[nodiscard]] inline double tanh(double x) noexcept { return std::tanh(x); }
 
