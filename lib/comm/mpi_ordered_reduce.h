@@ -18,7 +18,7 @@
 namespace longhaul::detail {
 
 inline constexpr int kReduceTag = 32766;
-inline constexpr int64_t kReduceBlockBytes = int64_t{16} << 20;
+inline constexpr int64_t kReduceBlockBytes = int64_t{4} << 20;
 
 struct RankRange {
   int rank;

@@ -108,8 +108,8 @@ int main(int argc, char** argv) {
     } catch (...) {
       return mpi.fail(std::current_exception());
     }
-  } catch (const std::exception& error) {
+  } catch (const longhaul::Error& error) {
     std::fprintf(stderr, "%s\n", error.what());
-    return 1;
+    return error.exit_code();
   }
 }
