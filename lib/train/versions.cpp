@@ -26,7 +26,8 @@ nlohmann::ordered_json versions() {
 
 std::string versions_text(const std::string& program) {
   std::string text = fmt::format("{} {}", program, LH_VERSION);
-  for (const auto& [name, value] : versions().items()) {
+  const nlohmann::ordered_json all = versions();  // items() refers to it
+  for (const auto& [name, value] : all.items()) {
     if (name != "longhaul") {
       text += fmt::format("\n{:<9}{}", name, value.get<std::string>());
     }
