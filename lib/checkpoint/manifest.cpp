@@ -81,7 +81,11 @@ Manifest manifest_from_json(const json& root) {
   for (const json& file : root.at("files")) {
     const FileHash hash{.bytes = file.at("bytes").get<int64_t>(),
                         .hash = hash_from_text(file.at("xxh3").get<std::string>(), ErrorKind::Checkpoint)};
-    manifest.files.emplace(file.at("name").get<std::string>(), hash);
+    const auto name = file.at("name").get<std::string>();
+    if (name.empty() || name.find('/') != std::string::npos || name.front() == '.') {
+      throw CheckpointError("it lists \"{}\", which is no file of a checkpoint", name);
+    }
+    manifest.files.emplace(name, hash);
   }
   for (const json& entry : root.at("tensors")) {
     const auto name = entry.at("name").get<std::string>();

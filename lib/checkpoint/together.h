@@ -1,4 +1,5 @@
-// One outcome for all ranks: a rank that fails alone while the others wait for it would hang the run.
+// The steps of saving and loading that ranks take together: a rank that fails alone while the others wait for it would
+// hang the run.
 #pragma once
 
 #include <functional>
@@ -8,8 +9,8 @@
 
 namespace longhaul {
 
-// Runs `work` on every rank, then tells all ranks. Where at least one failed, every rank throws the same error: kind and
-// message of the lowest rank that failed, which is named when there are several ranks. Collective.
+// Runs `work` on every rank; when it fails on at least one, every rank throws the error of the lowest such rank (see
+// run_agreed), with `action` as its context. Failures of the file system are CheckpointErrors. Collective.
 void run_together(HostComm& comm, std::string_view action, const std::function<void()>& work);
 
 }  // namespace longhaul

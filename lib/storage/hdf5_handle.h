@@ -12,7 +12,8 @@
 
 namespace longhaul::hdf5 {
 
-// Printing is a setting of each thread, so every check asks for it again; the call costs next to nothing.
+// Printing is a setting of each thread, so every check asks for it again; the call costs next to nothing. Also the first
+// call into HDF5 of the process.
 void silence_errors() noexcept;
 
 // The thread's error stack from the innermost function out, as one line. Empty when there was no error.

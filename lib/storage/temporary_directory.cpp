@@ -1,6 +1,8 @@
 // See temporary_directory.h.
 #include "storage/temporary_directory.h"
 
+#include <unistd.h>
+
 #include <cerrno>
 #include <cstdlib>
 #include <string>
@@ -10,12 +12,19 @@
 
 namespace longhaul {
 
-TemporaryDirectory::TemporaryDirectory() {
-  std::string name = (std::filesystem::temp_directory_path() / "longhaul-XXXXXX").string();
+TemporaryDirectory::TemporaryDirectory() : TemporaryDirectory(std::filesystem::temp_directory_path()) {}
+
+TemporaryDirectory::TemporaryDirectory(const std::filesystem::path& parent) {
+  std::string name = (parent / "longhaul-XXXXXX").string();
   if (::mkdtemp(name.data()) == nullptr) {
     throw InternalError("cannot create a temporary directory like {}: {}", name, std::generic_category().message(errno));
   }
   path_ = name;
+}
+
+std::filesystem::path TemporaryDirectory::fast_parent() {
+  const std::filesystem::path memory = "/dev/shm";
+  return ::access(memory.c_str(), W_OK) == 0 ? memory : std::filesystem::temp_directory_path();
 }
 
 TemporaryDirectory::~TemporaryDirectory() {

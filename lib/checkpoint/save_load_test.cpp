@@ -1,0 +1,249 @@
+// Round trips at several layouts, strictness of loading, documents, retention and errors that all ranks share.
+#include <sys/resource.h>
+
+#include <catch2/catch_test_macros.hpp>
+#include <catch2/matchers/catch_matchers_string.hpp>
+#include <csignal>
+
+#include "checkpoint/checkpoint_test_support.h"
+#include "checkpoint/directory_names.h"
+#include "checkpoint/find.h"
+#include "storage/atomic_write.h"
+#include "storage/temporary_directory.h"
+
+using namespace longhaul;
+using namespace longhaul::checkpoint_test;
+using Catch::Matchers::ContainsSubstring;
+
+namespace {
+
+const auto kIgnore = [](const std::string&) {};
+
+// The message of the CheckpointError that `work` throws on each of two ranks.
+std::vector<std::string> errors_on_two_ranks(const std::function<void(HostComm&, int)>& work) {
+  std::vector<std::string> errors(2);
+  run_ranks(2, [&](HostComm& comm, int rank) {
+    try {
+      work(comm, rank);
+    } catch (const CheckpointError& error) {
+      errors[static_cast<size_t>(rank)] = error.what();
+    }
+  });
+  return errors;
+}
+
+void save_on(int size, const std::filesystem::path& run, const std::vector<NamedTensor>& state, int64_t step) {
+  run_ranks(size, [&](HostComm& comm, int rank) { save_checkpoint(comm, run, content_of(state, step, rank, size)); });
+}
+
+}  // namespace
+
+TEST_CASE("a state comes back bit for bit at every layout", "[checkpoint]") {
+  const TemporaryDirectory run;
+  const std::vector<NamedTensor> state = global_state(1);
+  for (const int saved_on : {1, 2, 3}) {
+    save_on(saved_on, run.path(), state, 10 * saved_on);
+    const auto found = find_latest(run.path(), kIgnore);
+    REQUIRE(found);
+    CHECK(found->step == 10 * saved_on);
+    for (const int loaded_on : {1, 2, 4}) {
+      CAPTURE(saved_on, loaded_on);
+      CHECK(same_state(load_state(found->path, loaded_on), state));
+    }
+  }
+  CHECK(names_in(checkpoints_directory(run.path())) ==
+        std::vector<std::string>{"latest", "step_00000010", "step_00000020", "step_00000030"});
+  CHECK(names_in(run.path() / "checkpoints/step_00000020") ==
+        std::vector<std::string>{"index.h5", "manifest.json", "rank_00000.h5", "rank_00001.h5"});
+  CHECK(read_text(run.path() / "checkpoints/latest", ErrorKind::Checkpoint) == "step_00000030\n");
+}
+
+TEST_CASE("documents and counters come back", "[checkpoint]") {
+  const TemporaryDirectory run;
+  save_on(2, run.path(), global_state(2), 10);
+  const CheckpointReader reader(run.path() / "checkpoints/step_00000010");
+  CHECK(reader.info().step == 10);
+  CHECK(reader.info().tokens == 10000);
+  CHECK(reader.info().stage == "8k");
+  CHECK(reader.info().recipe == "run: {name: test}\n");
+  CHECK(reader.info().layout == R"({"data":2})");
+  CHECK(reader.num_ranks() == 2);
+  CHECK(reader.document("data") == R"({"cursor":12345678901234567,"fraction":0.1})");
+  CHECK(reader.rank_document(1, "packing") == R"({"rank":1})");
+  CHECK_THROWS_WITH(reader.document("rng"), ContainsSubstring("no document \"rng\""));
+  CHECK_THROWS_WITH(reader.rank_document(1, "rng"), ContainsSubstring("of rank 1"));
+  CHECK_THROWS_WITH(reader.rank_document(2, "packing"), ContainsSubstring("saved by 2 ranks"));
+}
+
+TEST_CASE("tensors larger than the staging buffer pass through it", "[checkpoint]") {
+  const TemporaryDirectory run;
+  Tensor big(DType::F32, {3, 1500, 1000});  // 18 MB; the middle columns are strided
+  for (size_t i = 0; i < big.values<float>().size(); ++i) {
+    big.values<float>()[i] = static_cast<float>(i % 65537) * 0.5f;
+  }
+  CheckpointContent content;
+  content.pieces = {{.name = "big", .global_shape = {3, 1500, 700}, .offset = {0, 0, 0}, .data = big.view().slice(2, 200, 900)}};
+  SelfHostComm comm;
+  const SavedCheckpoint saved = write_checkpoint(comm, run.path() / "single/", content);
+  CHECK(saved.path == run.path() / "single");
+  CHECK(saved.bytes > 3 * 1500 * 700 * 4);
+  const Tensor back = Tensor::zeros(DType::F32, {3, 1500, 800});
+  CheckpointReader reader(saved.path);
+  verify_checkpoint(comm, reader);
+  load_tensors(comm, reader, {.pieces = {{.name = "big", .global_shape = {3, 1500, 700}, .offset = {0, 0, 0}, .data = back.view().slice(2, 0, 700)}}});
+  for (int64_t row = 0; row < 4500; ++row) {
+    const float* got = back.values<float>().data() + row * 800;
+    REQUIRE(std::memcmp(got, big.values<float>().data() + row * 1000 + 200, 700 * sizeof(float)) == 0);
+    REQUIRE(got[700] == 0);
+  }
+}
+
+TEST_CASE("what a run needs and what a checkpoint holds must agree", "[checkpoint]") {
+  const TemporaryDirectory run;
+  const std::vector<NamedTensor> state = global_state(3);
+  save_on(2, run.path(), state, 10);
+  const auto path = run.path() / "checkpoints/step_00000010";
+  const auto load_error = [&](const std::function<void(std::vector<Piece>&)>& change, std::vector<std::string> prefixes = {""}) {
+    const std::vector<NamedTensor> target = blank_state();
+    const auto errors = errors_on_two_ranks([&](HostComm& comm, int rank) {
+      CheckpointReader reader(path);
+      std::vector<Piece> pieces = pieces_of(target, rank, 2);
+      if (rank == 1) {
+        change(pieces);
+      }
+      load_tensors(comm, reader, {.pieces = pieces, .prefixes = prefixes});
+    });
+    CHECK(errors[0] == errors[1]);
+    CHECK((errors[0].empty() || same_state(target, blank_state())));  // refused before anything was written
+    return errors[0];
+  };
+  CHECK(load_error([](auto&) {}).empty());
+  CHECK_THAT(load_error([](auto& pieces) { pieces.push_back(whole_piece("model/new", pieces.front().data)); }),
+             ContainsSubstring("missing: model/new;"));
+  CHECK_THAT(load_error([](auto& pieces) { pieces.back().name = "other"; }), ContainsSubstring("missing: other;"));
+  // The last tensor is cut over both ranks: rank 0 still asks for it. "balance/layers.1/count" is rank 1's alone.
+  const auto drop = [](const std::string& name) {
+    return [name](std::vector<Piece>& pieces) { std::erase_if(pieces, [&](const Piece& piece) { return piece.name == name; }); };
+  };
+  CHECK(load_error(drop("bytes")).empty());
+  CHECK_THAT(load_error(drop("balance/layers.1/count")), ContainsSubstring("not in this run: balance/layers.1/count"));
+  CHECK(load_error(drop("balance/layers.1/count"), {"model/", "optimizer/"}).empty());
+  const Tensor wide(DType::F64, {13});
+  CHECK_THAT(load_error([&](auto& pieces) { pieces.back() = whole_piece("bytes", wide); }),
+             ContainsSubstring("\"bytes\" is u8[13], wanted f64[13]"));
+  CHECK_THAT(load_error([](auto& pieces) { pieces.back().global_shape = {14}; }), ContainsSubstring("\"bytes\" is u8[13], wanted u8[14]"));
+
+  CheckpointReader reader(path);
+  const std::vector<int64_t> inside{6};
+  CHECK_THROWS_WITH(reader.read("bytes", inside, Tensor(DType::U8, {8})), ContainsSubstring("cannot be read"));
+  CHECK_THROWS_WITH(reader.read("absent", inside, Tensor(DType::U8, {7})), ContainsSubstring("no tensor \"absent\""));
+  CHECK_NOTHROW(reader.read("bytes", inside, Tensor(DType::U8, {7})));
+}
+
+TEST_CASE("pieces that overlap, leave gaps or disagree are refused on every rank", "[checkpoint]") {
+  const TemporaryDirectory run;
+  const std::vector<NamedTensor> state = global_state(4);
+  save_on(2, run.path(), state, 10);
+  const auto save_error = [&](const std::function<void(std::vector<Piece>&)>& change) {
+    const auto errors = errors_on_two_ranks([&](HostComm& comm, int rank) {
+      CheckpointContent content = content_of(state, 20, rank, 2);
+      if (rank == 1) {
+        change(content.pieces);
+      }
+      save_checkpoint(comm, run.path(), content);
+    });
+    CHECK(errors[0] == errors[1]);
+    CHECK(names_in(checkpoints_directory(run.path())) == std::vector<std::string>{"latest", "step_00000010"});
+    return errors[0];
+  };
+  CHECK_THAT(save_error([](auto& pieces) { pieces.pop_back(); }), ContainsSubstring("\"bytes\"") && ContainsSubstring("6 of its 13"));
+  CHECK_THAT(save_error([](auto& pieces) { pieces.push_back(pieces.back()); }), ContainsSubstring("overlap"));
+  CHECK_THAT(save_error([](auto& pieces) { pieces.back().global_shape = {14}; }), ContainsSubstring("rank 1 has \"bytes\" as u8[14]"));
+  CHECK(same_state(load_state(run.path() / "checkpoints/step_00000010"), state));
+}
+
+TEST_CASE("a failure on one rank is the same error on all and leaves the previous checkpoint", "[checkpoint]") {
+  const TemporaryDirectory run;
+  const std::vector<NamedTensor> state = global_state(5);
+  save_on(2, run.path(), state, 10);
+  for (const char* point : {"bytes", "after_rank_file"}) {
+    const auto errors = errors_on_two_ranks([&](HostComm& comm, int rank) {
+      SaveOptions options;
+      options.fault = [&](std::string_view reached, int64_t) {
+        if (rank == 1 && reached == point) {
+          throw CheckpointError("the disk of rank 1 is gone");
+        }
+      };
+      save_checkpoint(comm, run.path(), content_of(global_state(6), 20, rank, 2), options);
+    });
+    CHECK_THAT(errors[0], ContainsSubstring("[rank 1]") && ContainsSubstring("the disk of rank 1 is gone"));
+    CHECK(errors[0] == errors[1]);
+    CHECK(names_in(checkpoints_directory(run.path())) == std::vector<std::string>{"latest", "step_00000010"});
+  }
+  CHECK(same_state(load_state(run.path() / "checkpoints/step_00000010"), state));
+}
+
+TEST_CASE("a disk that refuses bytes or names gives a clear error", "[checkpoint]") {
+  const TemporaryDirectory run;
+  const std::vector<NamedTensor> state = global_state(7);
+  save_alone(run.path(), state, 10);
+  rlimit before{};
+  REQUIRE(::getrlimit(RLIMIT_FSIZE, &before) == 0);
+  const auto old_handler = std::signal(SIGXFSZ, SIG_IGN);
+  const size_t open_before = names_in("/proc/self/fd").size();
+  for (const rlim_t limit : {0, 1, 500, 1500, 2500, 3500, 4000}) {
+    CAPTURE(limit);
+    const rlimit small{.rlim_cur = limit, .rlim_max = before.rlim_max};
+    REQUIRE(::setrlimit(RLIMIT_FSIZE, &small) == 0);
+    std::string message;
+    try {
+      save_alone(run.path(), global_state(8), 20);
+    } catch (const CheckpointError& error) {
+      message = error.what();
+    }
+    REQUIRE(::setrlimit(RLIMIT_FSIZE, &before) == 0);
+    CHECK_THAT(message, ContainsSubstring("File too large") && ContainsSubstring("step_00000020"));
+    CHECK(names_in(checkpoints_directory(run.path())) == std::vector<std::string>{"latest", "step_00000010"});
+  }
+  std::signal(SIGXFSZ, old_handler);
+  CHECK(names_in("/proc/self/fd").size() == open_before);
+  CHECK(same_state(load_state(find_latest(run.path(), kIgnore)->path), state));
+  save_alone(run.path(), global_state(8), 20);  // a failed save leaves nothing behind that hinders the next
+  CHECK(same_state(load_state(find_latest(run.path(), kIgnore)->path), global_state(8)));
+
+  write_text_atomically(run.path() / "file", "", ErrorKind::Checkpoint);
+  CHECK_THROWS_AS(save_alone(run.path() / "file", state, 10), CheckpointError);
+}
+
+TEST_CASE("retention keeps the newest and the ends of stages", "[checkpoint]") {
+  const TemporaryDirectory run;
+  const auto checkpoints = checkpoints_directory(run.path());
+  const std::vector<NamedTensor> state = global_state(9);
+  SelfHostComm comm;
+  std::filesystem::create_directories(checkpoints / "step_00000001");         // incomplete: neither counted nor removed
+  std::filesystem::create_directories(checkpoints / ".step_00000002.inprogress");
+  std::filesystem::create_directories(checkpoints / ".step_00000003.removing");  // a removal that was killed is finished
+  for (int64_t step = 10; step <= 60; step += 10) {
+    CheckpointContent content = content_of(state, step);
+    content.info.role = step == 20 || step == 50 ? CheckpointRole::StageFinal : CheckpointRole::Periodic;
+    save_checkpoint(comm, run.path(), content, {.keep = 2});
+  }
+  CHECK(names_in(checkpoints) == std::vector<std::string>{".step_00000002.inprogress", "latest", "step_00000001", "step_00000020",
+                                                          "step_00000040", "step_00000050", "step_00000060"});
+  // Continuing from an older one: what is newer belongs to the user.
+  save_checkpoint(comm, run.path(), content_of(state, 45), {.keep = 1});
+  CHECK(names_in(checkpoints) == std::vector<std::string>{".step_00000002.inprogress", "latest", "step_00000001", "step_00000020",
+                                                          "step_00000045", "step_00000050", "step_00000060"});
+}
+
+TEST_CASE("only names of steps are steps", "[checkpoint]") {
+  CHECK(step_name(100) == "step_00000100");
+  CHECK(parse_step_name("step_00000100") == 100);
+  CHECK(parse_step_name(step_name(1234567890)) == 1234567890);
+  for (const char* name : {"step_100", "step_0000010x", "step_-0000100", "step_000000100", "latest", ".step_00000100", ""}) {
+    CHECK_FALSE(parse_step_name(name));
+  }
+  CHECK(strip_hidden(".step_00000100.inprogress", kInProgressSuffix) == "step_00000100");
+  CHECK_FALSE(strip_hidden("step_00000100.inprogress", kInProgressSuffix));
+  CHECK_FALSE(strip_hidden(".inprogress", kInProgressSuffix));
+}
