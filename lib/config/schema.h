@@ -15,13 +15,16 @@
 namespace longhaul::config {
 
 struct FieldInfo {
+  // An overlay and the keys in it repeat a section that stands elsewhere in the tree.
+  enum class Origin { Own, Overlay, InOverlay };
+
   std::string key;            // dotted; N stands for the index in a list of sections: "stages.N.steps"
   std::string type;           // "integer", "list of numbers", "text or null", "section"
   std::string default_value;  // inline YAML; empty for sections
   std::string help;
   std::vector<std::string> rules;  // each completes "must be ..."
   bool is_required = false;
-  enum class Origin { Own, Overlay, InOverlay } origin = Origin::Own;  // the latter two repeat a section that exists elsewhere
+  Origin origin = Origin::Own;
 };
 
 using Schema = std::vector<FieldInfo>;
