@@ -26,8 +26,11 @@ TOLERANCES = {"logits": 1e-4, "loss": 1e-5, "gradient": 1e-3}
 def load_weights(folder):
     """float64 weights by released names without "language_model."; the dense first layer's other name is translated."""
     tensors, _ = store.read_safetensors(folder / "model.safetensors")
-    names = {name: re.sub(r"block_sparse_moe\.(gate|up|down)_proj", r"mlp.\1_proj", name.removeprefix(PREFIX)) for name in tensors}
-    return {names[name]: value.astype(np.float64) for name, value in tensors.items()}
+
+    def released(name):
+        return re.sub(r"block_sparse_moe\.(gate|up|down)_proj", r"mlp.\1_proj", name.removeprefix(PREFIX))
+
+    return {released(name): value.astype(np.float64) for name, value in tensors.items()}
 
 
 def as_transformers(grads, options):
@@ -63,7 +66,8 @@ def compare(folder):
     def difference(got, wanted):
         return store.relative_difference(np.asarray(got, np.float64), np.asarray(wanted, np.float64))
 
-    wanted = {name.removeprefix("grad.").removeprefix(PREFIX): value for name, value in reference.items() if name.startswith("grad.")}
+    wanted = {name.removeprefix("grad.").removeprefix(PREFIX): value
+              for name, value in reference.items() if name.startswith("grad.")}
     ours = {**as_transformers(grads, options), **grads}
     unmatched = sorted(set(wanted) - set(ours))
     gradient, name = max((difference(ours[name], wanted[name]), name) for name in wanted if name in ours)

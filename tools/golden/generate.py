@@ -87,7 +87,8 @@ def check(path, content, metadata):
     agrees = difference <= CHECK_TOLERANCE
     stale = agrees and path.suffix != ".json" and without_date(store.read_safetensors(path)[1]) != without_date(metadata)
     note = " (written by another version of the generator)" if stale else ""
-    print(f"{'ok' if agrees else 'DIFFERS':8}{path.parent.name}/{path.name}  {difference:.1e}  {name}{note}")
+    where = f"  {name}" if difference > 0.0 else ""
+    print(f"{'ok' if agrees else 'DIFFERS':8}{path.parent.name}/{path.name}  {difference:.1e}{where}{note}")
     return agrees
 
 
@@ -103,7 +104,7 @@ def main():
     parser.add_argument("--only", metavar="OP", action="append", help="only this op; repeatable")
     parser.add_argument("--check", action="store_true", help="compare with the stored files and write nothing")
     parser.add_argument("--list", action="store_true", help="list the cases and stop")
-    parser.add_argument("--output", type=Path, default=DEFAULT_OUTPUT, help="folder of the golden files")
+    parser.add_argument("--output", type=Path, default=DEFAULT_OUTPUT, metavar="DIR", help="folder of the golden files")
     arguments = parser.parse_args()
 
     cases = [(case, module) for module in MODULES for case in module.CASES]
@@ -132,7 +133,8 @@ def main():
         for path in orphans(arguments.output, expected):
             all_well = False
             print(f"ORPHAN  {path.relative_to(arguments.output)} has no case; delete it", file=sys.stderr)
-    print(f"{len(expected)} files" + (", all agree" if arguments.check and all_well else "" if arguments.check else f", {written} written"))
+    outcome = f"{written} written" if not arguments.check else "all agree" if all_well else "not all agree"
+    print(f"{len(expected)} files, {outcome}")
     return 0 if all_well else 1
 
 

@@ -42,12 +42,12 @@ def write_safetensors(path, tensors, metadata):
 
 
 def relative_difference(got, wanted):
-    """max |got - wanted| / max |wanted|; infinite where shape, dtype or an integer differs, or a NaN has moved."""
+    """max |got - wanted| / max |wanted|; infinite where shape, dtype or an integer differs or a number is not finite."""
     if got.shape != wanted.shape or got.dtype != wanted.dtype:
         return np.inf
     if np.issubdtype(wanted.dtype, np.integer):
         return 0.0 if np.array_equal(got, wanted) else np.inf
-    if not np.array_equal(np.isfinite(got), np.isfinite(wanted)):
+    if not (np.all(np.isfinite(got)) and np.all(np.isfinite(wanted))):
         return np.inf
     difference = np.max(np.abs(got - wanted), initial=0.0)
     size = np.max(np.abs(wanted), initial=0.0)

@@ -8,7 +8,7 @@ from formulas.adamw import adamw_step
 def steps(rng, options):
     count, size = 5, 17
     start, grads = normal(rng, size), normal(rng, count, size, std=0.3)
-    grads[:, 0] = 0.0        # only decay moves this element
+    grads[:, 0] = 0.0         # only decay moves this element
     grads[:, 1] *= 2.0**-30   # here eps decides
     rates = single([1e-2, 8e-3, 5e-3, 2e-3, 1e-3])
     param, exp_avg, exp_avg_sq, history = start, np.zeros(size), np.zeros(size), []
@@ -22,5 +22,6 @@ def steps(rng, options):
 CASES = [
     tensor_case("adamw", "decay", 6001, "five steps with weight decay; row t of the outputs is the state after step t + 1", steps,
                 beta1=0.9, beta2=0.95, eps=1e-8, weight_decay=0.1),
-    tensor_case("adamw", "no_decay", 6002, "five steps without weight decay", steps, beta1=0.9, beta2=0.999, eps=1e-6, weight_decay=0.0),
+    tensor_case("adamw", "no_decay", 6002, "five steps without weight decay", steps,
+                beta1=0.9, beta2=0.999, eps=1e-6, weight_decay=0.0),
 ]

@@ -2,7 +2,7 @@
 import numpy as np
 
 from case import differentiated, matrix, norm_weight, normal, packed, single, tensor_case, uniform
-from formulas import basic, kda
+from formulas import kda
 
 LOWER_BOUND = -5.0
 

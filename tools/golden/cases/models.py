@@ -5,7 +5,7 @@ loss, routes and gradients under the names that the folders in tests/golden/refe
 """
 import numpy as np
 
-from case import Case, matrix, norm_weight, normal, packed, require_margin, stored, uniform
+from case import Case, matrix, norm_weight, normal, packed, require_margin, stored
 from cases import attention, kda
 from cases.moe import layer_weights as moe_weights
 from formulas import model
@@ -120,7 +120,8 @@ def decoder_layer_weights(rng, layer, options):
         attended = attention.layer_weights(rng, hidden, {"mla_use_output_gate": False, **options})
     else:
         linear = options["linear_attn_config"]
-        attended = kda.layer_weights(rng, hidden, linear["num_heads"], linear["head_dim"], linear.get("use_full_rank_gate", False))
+        full_rank = linear.get("use_full_rank_gate", False)
+        attended = kda.layer_weights(rng, hidden, linear["num_heads"], linear["head_dim"], full_rank)
     own |= {"self_attn." + name: value for name, value in attended.items()}
     if layer < options["first_k_dense_replace"]:
         width = options["intermediate_size"]

@@ -54,7 +54,8 @@ def random_update(rng, options, tokens, experts, bias_size):
 
 
 # Four tokens over four experts, top-1, worked by hand; all numbers are exact in binary.
-HAND_SCORES = [[0.875, 0.75, 0.125, 0.25], [0.75, 0.625, 0.25, 0.125], [0.625, 0.875, 0.25, 0.375], [0.5, 0.375, 0.25, 0.125]]
+HAND_SCORES = [[0.875, 0.75, 0.125, 0.25], [0.75, 0.625, 0.25, 0.125],
+               [0.625, 0.875, 0.25, 0.375], [0.5, 0.375, 0.25, 0.125]]
 HAND_ANSWER = {"out.routes": [[0], [0], [1], [0]], "out.loads": [3, 1, 0, 0], "out.cutoffs": [0.75, 0.625, 0.625, 0.375],
                "out.exact_raw": [-0.125, -0.125, 0.25, 0.25], "out.exact_bias": [-0.1875, -0.1875, 0.1875, 0.1875],
                "out.exact_next_bounds": [-1.1875, 1.1875], "out.bounds": [-1.0, 1.0]}
@@ -90,12 +91,12 @@ def random_update_of(**shape):
 CASES = [
     tensor_case("quantile_balance", "by_hand", 7001, "four tokens, four experts, worked by hand; 16 bins with exact edges",
                 hand_update, num_experts_per_token=1, bins=16),
-    tensor_case("quantile_balance", "first_step", 7002, "bias zero, whole quota of 40", random_update_of(tokens=96, experts=12, bias_size=0.0),
-                num_experts_per_token=5, bins=1000),
+    tensor_case("quantile_balance", "first_step", 7002, "bias zero, whole quota of 40",
+                random_update_of(tokens=96, experts=12, bias_size=0.0), num_experts_per_token=5, bins=1000),
     tensor_case("quantile_balance", "later_step", 7003, "bias of an earlier step, fractional quota of 18.75",
                 random_update_of(tokens=50, experts=8, bias_size=0.2), num_experts_per_token=3, bins=1000),
-    tensor_case("quantile_balance", "few_bins", 7004, "64 bins over a wide bias", random_update_of(tokens=60, experts=6, bias_size=0.5),
-                num_experts_per_token=2, bins=64),
+    tensor_case("quantile_balance", "few_bins", 7004, "64 bins over a wide bias",
+                random_update_of(tokens=60, experts=6, bias_size=0.5), num_experts_per_token=2, bins=64),
     tensor_case("quantile_balance", "ties", 7005, "equal scores, and margins on the edges of bins", tied_update,
                 num_experts_per_token=2, bins=16),
 ]
