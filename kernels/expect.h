@@ -32,6 +32,15 @@ inline void expect_compute_or_accurate(std::string_view op, std::string_view arg
   }
 }
 
+// A weight gradient, contiguous: f64, or the accurate type.
+inline void expect_gradient(std::string_view op, std::string_view argument, const TensorView& view, DType compute, const Shape& wanted) {
+  expect_shape(op, argument, view, wanted);
+  if (view.dtype() != DType::F64 && view.dtype() != accurate_type(compute)) {
+    throw ShapeError("{}: {} must be f64 or {}, got {}", op, argument, to_string(accurate_type(compute)), view.to_string());
+  }
+  expect_contiguous(op, argument, view);
+}
+
 // Elements of a row lie beside each other; the other dimensions may be strided.
 inline void expect_unit_stride(std::string_view op, std::string_view argument, const TensorView& view) {
   if (view.rank() > 0 && view.size(-1) > 1 && view.stride(-1) != 1) {

@@ -14,7 +14,7 @@ void adamw(ExecContext& ctx, const AdamW& op) {
   const Shape shape = op.parameter.shape();
   const DType accurate = accurate_type(op.parameter.dtype());
   expect(kOp, "parameter", op.parameter, accurate, shape);
-  expect(kOp, "gradient", op.gradient, accurate, shape);
+  expect_gradient(kOp, "gradient", op.gradient, accurate, shape);
   expect(kOp, "m", op.m, accurate, shape);
   expect(kOp, "v", op.v, accurate, shape);
   if (op.step < 1) {

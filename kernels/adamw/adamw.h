@@ -10,7 +10,7 @@ namespace longhaul {
 
 struct AdamW {
   TensorView parameter;  // accurate type (master weights), any shape
-  TensorView gradient;   // accurate type
+  TensorView gradient;   // gradient_type
   TensorView m, v;       // accurate type
   double grad_scale = 1;  // multiplies the gradient: the clipping factor
   double learning_rate = 0;

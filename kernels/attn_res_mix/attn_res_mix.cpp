@@ -3,6 +3,7 @@
 
 #include "base/cast.h"
 #include "kernels/attn_res_mix/attn_res_mix_cpu.h"
+#include "kernels/expect.h"
 #include "kernels/no_cuda.h"
 
 namespace longhaul {
@@ -63,8 +64,8 @@ void attn_res_mix_backward(ExecContext& ctx, const AttnResMixBackward& op) {
   for (size_t i = 0; i < op.dsources.size(); ++i) {
     expect(kName, fmt::format("dsources[{}]", i), op.dsources[i], accurate_type(dtype), shape);
   }
-  expect(kName, "dnorm_scale", op.dnorm_scale, accurate_type(dtype), {shape[1]});
-  expect(kName, "dquery", op.dquery, accurate_type(dtype), {shape[1]});
+  expect_gradient(kName, "dnorm_scale", op.dnorm_scale, dtype, {shape[1]});
+  expect_gradient(kName, "dquery", op.dquery, dtype, {shape[1]});
   const ArenaScope scope(ctx.scratch());
   auto scratch = take_scratch(ctx, accurate_type(dtype), narrow<int64_t>(op.sources.size()), shape[1]);
   scratch.dfolded = take(ctx.scratch(), "attn_res_mix.dfolded", DType::F64, {shape[1]});

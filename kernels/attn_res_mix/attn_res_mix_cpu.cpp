@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "kernels/add_gradient.h"
 #include "kernels/math/fast_math.h"
 #include "kernels/math/lane_sum.h"
 
@@ -107,10 +108,8 @@ void backward(const AttnResMixBackward& op, const AttnResMixScratch& scratch) {
     mix_weights<T>(op.sources, t, op.eps, scratch);
     backward_token<T>(op, t, scratch);
   }
-  for (int64_t j = 0; j < hidden; ++j) {
-    op.dquery.data<T>()[j] += static_cast<T>(static_cast<double>(op.norm_scale.data<T>()[j]) * da[j]);
-    op.dnorm_scale.data<T>()[j] += static_cast<T>(static_cast<double>(op.query.data<T>()[j]) * da[j]);
-  }
+  add_to_gradient(op.dquery, hidden, [&](int64_t j) { return static_cast<double>(op.norm_scale.data<T>()[j]) * da[j]; });
+  add_to_gradient(op.dnorm_scale, hidden, [&](int64_t j) { return static_cast<double>(op.query.data<T>()[j]) * da[j]; });
 }
 
 }  // namespace

@@ -6,6 +6,8 @@
 #include "kernels/cross_entropy/cross_entropy_cpu.h"
 #include "kernels/expect.h"
 #include "kernels/no_cuda.h"
+#include "kernels/products/gradient_product.h"
+#include "kernels/products/row_product.h"
 
 namespace longhaul {
 
@@ -26,19 +28,27 @@ void linear_cross_entropy(ExecContext& ctx, const LinearCrossEntropy& op) {
     expect(kOp, "dx", op.dx, compute, {tokens, hidden});
   }
   if (op.dweight.is_present()) {
-    expect(kOp, "dweight", op.dweight, accurate_type(compute), {vocab, hidden});
+    expect_gradient(kOp, "dweight", op.dweight, compute, {vocab, hidden});
   }
   if (op.chunk_tokens < 1) {
     throw UsageError("{}: chunk_tokens must be positive, got {}", kOp, op.chunk_tokens);
   }
   const ArenaScope scope(ctx.scratch());
-  const TensorView logits =
-      take(ctx.scratch(), "cross_entropy logits", accurate_type(compute), {std::min(op.chunk_tokens, tokens), vocab});
+  const int64_t chunk = std::min(op.chunk_tokens, tokens);
+  cpu::CrossEntropyScratch scratch;
+  scratch.logits = take(ctx.scratch(), "cross_entropy.logits", accurate_type(compute), {chunk, vocab});
+  if (ctx.device().kind == DeviceKind::Cpu) {
+    scratch.panel = take(ctx.scratch(), "cross_entropy.panel", compute, {std::max(hidden, vocab), cpu::kPanelColumns});
+    if (op.dweight.is_present()) {
+      expect_dtype(kOp, "dweight", op.dweight, DType::F64);
+      scratch.wide = cpu::take_gradient_scratch(ctx.scratch(), compute, chunk, vocab, hidden);
+    }
+  }
   if (ctx.is_planning()) {
     return;
   }
   switch (ctx.device().kind) {
-    case DeviceKind::Cpu: cpu::linear_cross_entropy(op, logits); return;
+    case DeviceKind::Cpu: cpu::linear_cross_entropy(op, scratch); return;
     case DeviceKind::Cuda: throw_no_cuda(kOp);
   }
 }

@@ -17,7 +17,7 @@ struct LinearCrossEntropy {
   int64_t chunk_tokens = 1024;
   TensorView loss_sum;  // f64 [1], accumulated: sum of -log p(target)
   TensorView dx;        // [tokens, hidden], overwritten; absent: loss only
-  TensorView dweight;   // [vocab, hidden], accurate type, accumulated; absent: loss only
+  TensorView dweight;   // [vocab, hidden], gradient_type, accumulated; absent: loss only
 };
 // Errors: DataError when a target is neither kIgnoredTarget nor in [0, vocab).
 void linear_cross_entropy(ExecContext& ctx, const LinearCrossEntropy& op);

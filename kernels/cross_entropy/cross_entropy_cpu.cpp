@@ -1,19 +1,17 @@
 // For each chunk of tokens: logits by one product, loss and the gradient of the logits in place row by row, then the two
-// products of the backward pass. The loss is summed in double in token order, so the chunk size changes only how BLAS
-// rounds the logits.
+// products of the backward pass. The loss is summed in double in token order; logits do not depend on the chunk size.
 #include "kernels/cross_entropy/cross_entropy_cpu.h"
 
 #include <algorithm>
 #include <cmath>
 
-#include "device/blas.h"
 #include "kernels/math/fast_math.h"
 #include "kernels/math/lane_sum.h"
+#include "kernels/products/gradient_product.h"
+#include "kernels/products/row_product.h"
 
 namespace longhaul::cpu {
 namespace {
-
-using blas::Transpose;
 
 void check_targets(const TensorView& targets, int64_t vocab) {
   const int32_t* target = targets.data<int32_t>();
@@ -70,7 +68,7 @@ double cross_entropy_row(T* row, int64_t vocab, int64_t target, T factor, RowRes
 }
 
 template <class T>
-void run(const LinearCrossEntropy& op, const TensorView& logits) {
+void run(const LinearCrossEntropy& op, const CrossEntropyScratch& scratch) {
   const int64_t tokens = op.x.size(0);
   const int64_t hidden = op.x.size(1);
   const int64_t vocab = op.weight.size(0);
@@ -79,12 +77,14 @@ void run(const LinearCrossEntropy& op, const TensorView& logits) {
   const auto factor = static_cast<T>(op.grad_scale);
   const int32_t* targets = op.targets.data<int32_t>();
   const T* weight = op.weight.data<T>();
-  T* chunk_logits = logits.data<T>();
+  T* chunk_logits = scratch.logits.data<T>();
+  T* panel = scratch.panel.data<T>();
   double loss = 0;
   for (int64_t begin = 0; begin < tokens; begin += op.chunk_tokens) {
     const int64_t rows = std::min(op.chunk_tokens, tokens - begin);
     const T* x = op.x.data<T>() + begin * hidden;
-    blas::gemm(Transpose::No, Transpose::Yes, rows, vocab, hidden, T{1}, x, hidden, weight, hidden, T{0}, chunk_logits, vocab);
+    row_product<T>({.rows = rows, .n = vocab, .k = hidden, .a = x, .lda = hidden, .w = weight, .ldw = hidden, .right = RightFactor::Transposed,
+                    .c = chunk_logits, .ldc = vocab, .panel = panel});
     for (int64_t row = 0; row < rows; ++row) {
       T* row_logits = chunk_logits + row * vocab;
       const int32_t target = targets[begin + row];
@@ -95,12 +95,12 @@ void run(const LinearCrossEntropy& op, const TensorView& logits) {
       }
     }
     if (op.dx.is_present()) {
-      blas::gemm(Transpose::No, Transpose::No, rows, hidden, vocab, T{1}, chunk_logits, vocab, weight, hidden, T{0},
-                 op.dx.data<T>() + begin * hidden, hidden);
+      row_product<T>({.rows = rows, .n = hidden, .k = vocab, .a = chunk_logits, .lda = vocab, .w = weight, .ldw = hidden,
+                      .right = RightFactor::Plain, .c = op.dx.data<T>() + begin * hidden, .ldc = hidden, .panel = panel});
     }
     if (op.dweight.is_present()) {
-      blas::gemm(Transpose::Yes, Transpose::No, vocab, hidden, rows, T{1}, chunk_logits, vocab, x, hidden, T{1},
-                 op.dweight.data<T>(), hidden);
+      gradient_product<T>({.rows = rows, .out = vocab, .in = hidden, .dy = chunk_logits, .ldy = vocab, .x = x, .ldx = hidden,
+                           .dweight = op.dweight.data<double>(), .scratch = scratch.wide});
     }
   }
   *op.loss_sum.data<double>() += loss;
@@ -108,9 +108,9 @@ void run(const LinearCrossEntropy& op, const TensorView& logits) {
 
 }  // namespace
 
-void linear_cross_entropy(const LinearCrossEntropy& op, const TensorView& logits) {
+void linear_cross_entropy(const LinearCrossEntropy& op, const CrossEntropyScratch& scratch) {
   check_targets(op.targets, op.weight.size(0));
-  dispatch_float(op.x.dtype(), "linear_cross_entropy", [&](auto zero) { run<decltype(zero)>(op, logits); });
+  dispatch_float(op.x.dtype(), "linear_cross_entropy", [&](auto zero) { run<decltype(zero)>(op, scratch); });
 }
 
 }  // namespace longhaul::cpu

@@ -6,6 +6,11 @@
 namespace longhaul::cpu {
 
 // `logits`: [min(chunk_tokens, tokens), vocab], scratch.
-void linear_cross_entropy(const LinearCrossEntropy& op, const TensorView& logits);
+struct CrossEntropyScratch {
+  TensorView logits;  // [chunk, vocab]
+  TensorView panel;   // [max(hidden, vocab), kPanelColumns]
+  TensorView wide;    // see take_gradient_scratch
+};
+void linear_cross_entropy(const LinearCrossEntropy& op, const CrossEntropyScratch& scratch);
 
 }  // namespace longhaul::cpu

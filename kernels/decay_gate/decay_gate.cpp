@@ -50,8 +50,8 @@ void decay_gate_backward(ExecContext& ctx, const DecayGateBackward& op) {
   const int64_t channels = heads * op.z.size(2);
   expect(kOp, "dg", op.dg, accurate, op.z.shape());
   expect(kOp, "dz", op.dz, op.z.dtype(), op.z.shape());
-  expect(kOp, "da_log", op.da_log, accurate, {heads});
-  expect(kOp, "ddt_bias", op.ddt_bias, accurate, {channels});
+  expect_gradient(kOp, "da_log", op.da_log, op.z.dtype(), {heads});
+  expect_gradient(kOp, "ddt_bias", op.ddt_bias, op.z.dtype(), {channels});
   const ArenaScope scope(ctx.scratch());
   const cpu::DecayGateScratch scratch{
       .a_log_terms = take(ctx.scratch(), "decay_gate a_log sums", DType::F64, {channels}),

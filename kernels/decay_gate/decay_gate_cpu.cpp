@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "kernels/add_gradient.h"
 #include "kernels/math/activations.h"
 #include "kernels/math/lane_sum.h"
 
@@ -101,13 +102,11 @@ void decay_gate_backward(const DecayGateBackward& op, const DecayGateScratch& sc
         softplus_backward(slice, rate, dim);
       }
     }
-    for (int64_t c = 0; c < heads * dim; ++c) {
-      op.ddt_bias.data<T>()[c] += static_cast<T>(dt_bias_sums[c]);
-    }
-    for (int64_t head = 0; head < heads; ++head) {
+    add_to_gradient(op.ddt_bias, heads * dim, [&](int64_t c) { return dt_bias_sums[c]; });
+    add_to_gradient(op.da_log, heads, [&](int64_t head) {
       const double* terms = a_log_terms + head * dim;
-      op.da_log.data<T>()[head] += static_cast<T>(math::lane_sum(dim, [&](int64_t c) { return terms[c]; }));
-    }
+      return math::lane_sum(dim, [&](int64_t c) { return terms[c]; });
+    });
   });
 }
 

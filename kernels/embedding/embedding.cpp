@@ -32,7 +32,7 @@ void embedding_backward(ExecContext& ctx, const EmbeddingBackward& op) {
   expect_contiguous(kOp, "dy", op.dy);
   expect(kOp, "ids", op.ids, DType::I32, {op.dy.size(0)});
   expect_rank(kOp, "dtable", op.dtable, 2, "[vocab, hidden]");
-  expect(kOp, "dtable", op.dtable, accurate_type(op.dy.dtype()), {op.dtable.size(0), op.dy.size(1)});
+  expect_gradient(kOp, "dtable", op.dtable, op.dy.dtype(), {op.dtable.size(0), op.dy.size(1)});
   if (ctx.is_planning()) {
     return;
   }

@@ -17,7 +17,7 @@ void embedding_forward(ExecContext& ctx, const EmbeddingForward& op);
 struct EmbeddingBackward {
   TensorView dy;      // [tokens, hidden], compute or accurate type
   TensorView ids;     // i32 [tokens]
-  TensorView dtable;  // [vocab, hidden], accurate type, accumulated
+  TensorView dtable;  // [vocab, hidden], gradient_type, accumulated
 };
 void embedding_backward(ExecContext& ctx, const EmbeddingBackward& op);
 

@@ -3,6 +3,8 @@
 
 #include <algorithm>
 
+#include "kernels/add_gradient.h"
+
 namespace longhaul::cpu {
 namespace {
 
@@ -39,11 +41,7 @@ void embedding_backward(const EmbeddingBackward& op) {
     const int32_t* ids = op.ids.data<int32_t>();
     for (int64_t t = 0; t < op.ids.size(0); ++t) {
       const T* from = op.dy.data<T>() + t * hidden;
-      T* to = op.dtable.data<T>() + ids[t] * hidden;
-#pragma omp simd
-      for (int64_t c = 0; c < hidden; ++c) {
-        to[c] += from[c];
-      }
+      add_to_gradient(op.dtable[ids[t]], hidden, [&](int64_t c) { return from[c]; });
     }
   });
 }

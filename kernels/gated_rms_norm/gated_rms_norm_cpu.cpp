@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "kernels/add_gradient.h"
 #include "kernels/math/activations.h"
 #include "kernels/math/lane_sum.h"
 
@@ -81,10 +82,7 @@ void gated_rms_norm_backward(const GatedRmsNormBackward& op, const GatedRmsNormS
         d_o[c] = inverse * (a[c] - o[c] * inverse * mean);
       }
     }
-    T* dscale = op.dscale.data<T>();
-    for (int64_t c = 0; c < dim; ++c) {
-      dscale[c] += static_cast<T>(sum[c]);
-    }
+    add_to_gradient(op.dscale, dim, [&](int64_t c) { return sum[c]; });
   });
 }
 

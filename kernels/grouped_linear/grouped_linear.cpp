@@ -4,6 +4,8 @@
 #include "kernels/expect.h"
 #include "kernels/grouped_linear/grouped_linear_cpu.h"
 #include "kernels/no_cuda.h"
+#include "kernels/products/gradient_product.h"
+#include "kernels/products/row_product.h"
 
 namespace longhaul {
 namespace {
@@ -26,13 +28,18 @@ void grouped_linear_forward(ExecContext& ctx, const GroupedLinearForward& op) {
   const DType dtype = op.x.dtype();
   const int64_t rows = expect_operands(kName, op.x, op.weight, op.offsets);
   expect_rows(kName, "y", op.y, dtype, {rows, op.weight.size(1)});
+  const ArenaScope scope(ctx.scratch());
+  cpu::LinearScratch scratch;
+  if (ctx.device().kind == DeviceKind::Cpu) {
+    scratch.panel = take(ctx.scratch(), "grouped_linear.panel", dtype, {op.weight.size(2), cpu::kPanelColumns});
+  }
   if (ctx.is_planning()) {
     return;
   }
   if (ctx.device().kind != DeviceKind::Cpu) {
     throw_no_cuda(kName);
   }
-  cpu::grouped_linear_forward(op);
+  cpu::grouped_linear_forward(op, scratch);
 }
 
 void grouped_linear_backward(ExecContext& ctx, const GroupedLinearBackward& op) {
@@ -44,7 +51,16 @@ void grouped_linear_backward(ExecContext& ctx, const GroupedLinearBackward& op) 
     expect_rows(kName, "dx", op.dx, dtype, {rows, op.weight.size(2)});
   }
   if (op.dweight.is_present()) {
-    expect(kName, "dweight", op.dweight, accurate_type(dtype), op.weight.shape());
+    expect_gradient(kName, "dweight", op.dweight, dtype, op.weight.shape());
+  }
+  const ArenaScope scope(ctx.scratch());
+  cpu::LinearScratch scratch;
+  if (ctx.device().kind == DeviceKind::Cpu) {
+    scratch.panel = take(ctx.scratch(), "grouped_linear.panel", dtype, {op.weight.size(1), cpu::kPanelColumns});
+    if (op.dweight.is_present()) {
+      expect_dtype(kName, "dweight", op.dweight, DType::F64);
+      scratch.wide = cpu::take_gradient_scratch(ctx.scratch(), dtype, rows, op.weight.size(1), op.weight.size(2));
+    }
   }
   if (ctx.is_planning()) {
     return;
@@ -52,7 +68,7 @@ void grouped_linear_backward(ExecContext& ctx, const GroupedLinearBackward& op) 
   if (ctx.device().kind != DeviceKind::Cpu) {
     throw_no_cuda(kName);
   }
-  cpu::grouped_linear_backward(op);
+  cpu::grouped_linear_backward(op, scratch);
 }
 
 }  // namespace longhaul

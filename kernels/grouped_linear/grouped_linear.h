@@ -23,7 +23,7 @@ struct GroupedLinearBackward {
   TensorView weight;   // [experts, out, in]
   TensorView offsets;  // i64 [experts + 1]
   TensorView dx;       // [rows, in]; absent: not computed
-  TensorView dweight;  // [experts, out, in], accurate type, accumulated; absent: not computed
+  TensorView dweight;  // [experts, out, in], gradient_type, accumulated; absent: not computed
   Accumulate accumulate_dx = Accumulate::Overwrite;
 };
 void grouped_linear_backward(ExecContext& ctx, const GroupedLinearBackward& op);

@@ -2,12 +2,11 @@
 // its own rows, so what lies beyond the last offset (left-over capacity, possibly NaN) cannot spread.
 #include "kernels/grouped_linear/grouped_linear_cpu.h"
 
-#include "device/blas.h"
+#include "kernels/products/gradient_product.h"
+#include "kernels/products/row_product.h"
 
 namespace longhaul::cpu {
 namespace {
-
-using blas::Transpose;
 
 // Calls fn(expert, first row, number of rows) for every expert that has rows.
 template <class Fn>
@@ -27,47 +26,43 @@ void for_each_group(const TensorView& offsets, int64_t rows, Fn&& fn) {
 }
 
 template <class T>
-void forward(const GroupedLinearForward& op) {
+void forward(const GroupedLinearForward& op, const LinearScratch& scratch) {
   const int64_t out = op.weight.size(1);
   const int64_t in = op.weight.size(2);
-  const T* x = op.x.data<T>();
-  const T* weight = op.weight.data<T>();
-  T* y = op.y.data<T>();
   for_each_group(op.offsets, op.x.size(0), [&](int64_t expert, int64_t first, int64_t rows) {
-    blas::gemm(Transpose::No, Transpose::Yes, rows, out, in, T{1}, x + first * op.x.stride(0), op.x.stride(0),
-               weight + expert * out * in, in, T{0}, y + first * op.y.stride(0), op.y.stride(0));
+    row_product<T>({.rows = rows, .n = out, .k = in, .a = op.x.data<T>() + first * op.x.stride(0), .lda = op.x.stride(0),
+                    .w = op.weight.data<T>() + expert * out * in, .ldw = in, .right = RightFactor::Transposed,
+                    .c = op.y.data<T>() + first * op.y.stride(0), .ldc = op.y.stride(0), .panel = scratch.panel.data<T>()});
   });
 }
 
 template <class T>
-void backward(const GroupedLinearBackward& op) {
+void backward(const GroupedLinearBackward& op, const LinearScratch& scratch) {
   const int64_t out = op.weight.size(1);
   const int64_t in = op.weight.size(2);
-  const T* dy = op.dy.data<T>();
-  const T* x = op.x.data<T>();
-  const T* weight = op.weight.data<T>();
-  const T keep = op.accumulate_dx == Accumulate::Add ? T{1} : T{0};
   for_each_group(op.offsets, op.x.size(0), [&](int64_t expert, int64_t first, int64_t rows) {
-    const T* dy_rows = dy + first * op.dy.stride(0);
+    const T* dy = op.dy.data<T>() + first * op.dy.stride(0);
     if (op.dx.is_present()) {
-      blas::gemm(Transpose::No, Transpose::No, rows, in, out, T{1}, dy_rows, op.dy.stride(0), weight + expert * out * in,
-                 in, keep, op.dx.data<T>() + first * op.dx.stride(0), op.dx.stride(0));
+      row_product<T>({.rows = rows, .n = in, .k = out, .a = dy, .lda = op.dy.stride(0), .w = op.weight.data<T>() + expert * out * in,
+                      .ldw = in, .right = RightFactor::Plain, .c = op.dx.data<T>() + first * op.dx.stride(0), .ldc = op.dx.stride(0),
+                      .accumulate = op.accumulate_dx, .panel = scratch.panel.data<T>()});
     }
     if (op.dweight.is_present()) {
-      blas::gemm(Transpose::Yes, Transpose::No, out, in, rows, T{1}, dy_rows, op.dy.stride(0),
-                 x + first * op.x.stride(0), op.x.stride(0), T{1}, op.dweight.data<T>() + expert * out * in, in);
+      gradient_product<T>({.rows = rows, .out = out, .in = in, .dy = dy, .ldy = op.dy.stride(0),
+                           .x = op.x.data<T>() + first * op.x.stride(0), .ldx = op.x.stride(0),
+                           .dweight = op.dweight.data<double>() + expert * out * in, .scratch = scratch.wide});
     }
   });
 }
 
 }  // namespace
 
-void grouped_linear_forward(const GroupedLinearForward& op) {
-  dispatch_float(op.x.dtype(), "grouped_linear_forward", [&](auto zero) { forward<decltype(zero)>(op); });
+void grouped_linear_forward(const GroupedLinearForward& op, const LinearScratch& scratch) {
+  dispatch_float(op.x.dtype(), "grouped_linear_forward", [&](auto zero) { forward<decltype(zero)>(op, scratch); });
 }
 
-void grouped_linear_backward(const GroupedLinearBackward& op) {
-  dispatch_float(op.x.dtype(), "grouped_linear_backward", [&](auto zero) { backward<decltype(zero)>(op); });
+void grouped_linear_backward(const GroupedLinearBackward& op, const LinearScratch& scratch) {
+  dispatch_float(op.x.dtype(), "grouped_linear_backward", [&](auto zero) { backward<decltype(zero)>(op, scratch); });
 }
 
 }  // namespace longhaul::cpu

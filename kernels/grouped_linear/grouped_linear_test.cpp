@@ -145,10 +145,10 @@ TEST_CASE("grouped linear with no rows at all gives zero gradients", "[kernels]"
   const Tensor y(DType::F32, {0, kOut});
   const Tensor weight = random_tensor(DType::F32, {kExperts, kOut, kIn}, "weight");
   const Tensor offsets = Tensor::zeros(DType::I64, {kExperts + 1});
-  const Tensor dweight = Tensor::zeros(DType::F32, {kExperts, kOut, kIn});
+  const Tensor dweight = Tensor::zeros(DType::F64, {kExperts, kOut, kIn});
   grouped_linear_forward(ctx, {.x = none, .weight = weight, .offsets = offsets, .y = y});
   grouped_linear_backward(ctx, {.dy = y, .x = none, .weight = weight, .offsets = offsets, .dx = none, .dweight = dweight});
-  for (const float value : dweight.values<float>()) {
+  for (const double value : dweight.values<double>()) {
     CHECK(value == 0.0f);
   }
 }

@@ -4,6 +4,8 @@
 #include "kernels/expect.h"
 #include "kernels/linear/linear_cpu.h"
 #include "kernels/no_cuda.h"
+#include "kernels/products/gradient_product.h"
+#include "kernels/products/row_product.h"
 
 namespace longhaul {
 
@@ -19,11 +21,16 @@ void linear_forward(ExecContext& ctx, const LinearForward& op) {
   expect_unit_stride(kOp, "x", op.x);
   expect(kOp, "weight", op.weight, compute, {out, in});
   expect_rows(kOp, "y", op.y, compute, {tokens, out});
+  const ArenaScope scope(ctx.scratch());
+  cpu::LinearScratch scratch;
+  if (ctx.device().kind == DeviceKind::Cpu) {
+    scratch.panel = take(ctx.scratch(), "linear.panel", compute, {in, cpu::kPanelColumns});
+  }
   if (ctx.is_planning()) {
     return;
   }
   switch (ctx.device().kind) {
-    case DeviceKind::Cpu: cpu::linear_forward(op); return;
+    case DeviceKind::Cpu: cpu::linear_forward(op, scratch); return;
     case DeviceKind::Cuda: throw_no_cuda(kOp);
   }
 }
@@ -44,13 +51,22 @@ void linear_backward(ExecContext& ctx, const LinearBackward& op) {
     expect_rows(kOp, "dx", op.dx, compute, {tokens, in});
   }
   if (op.dweight.is_present()) {
-    expect(kOp, "dweight", op.dweight, accurate_type(compute), {out, in});
+    expect_gradient(kOp, "dweight", op.dweight, compute, {out, in});
+  }
+  const ArenaScope scope(ctx.scratch());
+  cpu::LinearScratch scratch;
+  if (ctx.device().kind == DeviceKind::Cpu) {
+    scratch.panel = take(ctx.scratch(), "linear.panel", compute, {out, cpu::kPanelColumns});
+    if (op.dweight.is_present()) {
+      expect_dtype(kOp, "dweight", op.dweight, DType::F64);
+      scratch.wide = cpu::take_gradient_scratch(ctx.scratch(), compute, tokens, out, in);
+    }
   }
   if (ctx.is_planning()) {
     return;
   }
   switch (ctx.device().kind) {
-    case DeviceKind::Cpu: cpu::linear_backward(op); return;
+    case DeviceKind::Cpu: cpu::linear_backward(op, scratch); return;
     case DeviceKind::Cuda: throw_no_cuda(kOp);
   }
 }

@@ -23,7 +23,7 @@ struct LinearBackward {
   TensorView x;        // [tokens, in]
   TensorView weight;   // [out, in]
   TensorView dx;       // [tokens, in]; absent: not computed
-  TensorView dweight;  // [out, in], accurate type, always accumulated; absent: not computed
+  TensorView dweight;  // [out, in], gradient_type, always accumulated; absent: not computed
   Accumulate accumulate_dx = Accumulate::Overwrite;
 };
 void linear_backward(ExecContext& ctx, const LinearBackward& op);

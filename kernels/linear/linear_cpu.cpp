@@ -1,31 +1,23 @@
-// Three matrix products through BLAS; strided rows are leading dimensions.
+// The products of a linear map. Activations through row_product, so that a token's result depends on no other token;
+// weight gradients summed over tokens in double.
 #include "kernels/linear/linear_cpu.h"
 
-#include <algorithm>
-
 #include "device/blas.h"
+#include "kernels/products/gradient_product.h"
+#include "kernels/products/row_product.h"
 
 namespace longhaul::cpu {
-namespace {
 
-using blas::Transpose;
-
-// BLAS wants at least the row length, which the stride of an empty or single-row view need not be.
-int64_t leading_dimension(const TensorView& view) { return std::max({view.stride(0), view.size(1), int64_t{1}}); }
-
-}  // namespace
-
-void linear_forward(const LinearForward& op) {
+void linear_forward(const LinearForward& op, const LinearScratch& scratch) {
   dispatch_float(op.x.dtype(), "linear_forward", [&](auto zero) {
     using T = decltype(zero);
-    const T beta = op.accumulate == Accumulate::Add ? T{1} : T{0};
-    blas::gemm(Transpose::No, Transpose::Yes, op.x.size(0), op.weight.size(0), op.x.size(1), T{1}, op.x.data<T>(),
-               leading_dimension(op.x), op.weight.data<T>(), leading_dimension(op.weight), beta, op.y.data<T>(),
-               leading_dimension(op.y));
+    row_product<T>({.rows = op.x.size(0), .n = op.weight.size(0), .k = op.x.size(1), .a = op.x.data<T>(), .lda = op.x.stride(0),
+                    .w = op.weight.data<T>(), .ldw = op.weight.stride(0), .right = RightFactor::Transposed, .c = op.y.data<T>(),
+                    .ldc = op.y.stride(0), .accumulate = op.accumulate, .panel = scratch.panel.data<T>()});
   });
 }
 
-void linear_backward(const LinearBackward& op) {
+void linear_backward(const LinearBackward& op, const LinearScratch& scratch) {
   const int64_t tokens = op.x.size(0);
   const int64_t in = op.x.size(1);
   const int64_t out = op.dy.size(1);
@@ -33,13 +25,13 @@ void linear_backward(const LinearBackward& op) {
     using T = decltype(zero);
     const T* dy = op.dy.data<T>();
     if (op.dx.is_present()) {
-      const T beta = op.accumulate_dx == Accumulate::Add ? T{1} : T{0};
-      blas::gemm(Transpose::No, Transpose::No, tokens, in, out, T{1}, dy, leading_dimension(op.dy), op.weight.data<T>(),
-                 leading_dimension(op.weight), beta, op.dx.data<T>(), leading_dimension(op.dx));
+      row_product<T>({.rows = tokens, .n = in, .k = out, .a = dy, .lda = op.dy.stride(0), .w = op.weight.data<T>(),
+                      .ldw = op.weight.stride(0), .right = RightFactor::Plain, .c = op.dx.data<T>(), .ldc = op.dx.stride(0),
+                      .accumulate = op.accumulate_dx, .panel = scratch.panel.data<T>()});
     }
-    if (op.dweight.is_present() && tokens > 0) {
-      blas::gemm(Transpose::Yes, Transpose::No, out, in, tokens, T{1}, dy, leading_dimension(op.dy), op.x.data<T>(),
-                 leading_dimension(op.x), T{1}, op.dweight.data<T>(), leading_dimension(op.dweight));
+    if (op.dweight.is_present()) {
+      gradient_product<T>({.rows = tokens, .out = out, .in = in, .dy = dy, .ldy = op.dy.stride(0), .x = op.x.data<T>(),
+                           .ldx = op.x.stride(0), .dweight = op.dweight.data<double>(), .scratch = scratch.wide});
     }
   });
 }

@@ -40,8 +40,8 @@ TEST_CASE("linear accumulates weight gradients, and dx only when asked", "[linea
   const Tensor x = random_tensor(DType::F32, {3, 4}, "x");
   const Tensor weight = random_tensor(DType::F32, {2, 4}, "weight");
   const Tensor dy = random_tensor(DType::F32, {3, 2}, "dy");
-  const Tensor once = Tensor::zeros(DType::F32, {2, 4});
-  const Tensor twice = Tensor::zeros(DType::F32, {2, 4});
+  const Tensor once = Tensor::zeros(DType::F64, {2, 4});
+  const Tensor twice = Tensor::zeros(DType::F64, {2, 4});
   const Tensor dx = poisoned(DType::F32, {3, 4});
   const Tensor dx_twice = Tensor::zeros(DType::F32, {3, 4});
   linear_backward(ctx, {.dy = dy, .x = x, .weight = weight, .dx = dx, .dweight = once});
@@ -49,7 +49,7 @@ TEST_CASE("linear accumulates weight gradients, and dx only when asked", "[linea
     linear_backward(ctx, {.dy = dy, .x = x, .weight = weight, .dx = dx_twice, .dweight = twice, .accumulate_dx = Accumulate::Add});
   }
   for (size_t i = 0; i < 8; ++i) {
-    CHECK(std::abs(twice.values<float>()[i] - 2 * once.values<float>()[i]) < 1e-6f);
+    CHECK(std::abs(twice.values<double>()[i] - 2 * once.values<double>()[i]) < 1e-14);
   }
   for (size_t i = 0; i < 12; ++i) {
     CHECK(std::abs(dx_twice.values<float>()[i] - 2 * dx.values<float>()[i]) < 1e-6f);
@@ -103,8 +103,8 @@ TEST_CASE("linear of no tokens leaves weight gradients alone", "[linear]") {
   ExecContext ctx = ExecContext::cpu();
   const Tensor x(DType::F32, {0, 4}), dy(DType::F32, {0, 2});
   const Tensor weight = random_tensor(DType::F32, {2, 4}, "weight");
-  const Tensor dweight = random_tensor(DType::F32, {2, 4}, "dweight");
-  const Tensor before = converted(dweight, DType::F32);
+  const Tensor dweight = random_tensor(DType::F64, {2, 4}, "dweight");
+  const Tensor before = converted(dweight, DType::F64);
   linear_forward(ctx, {.x = x, .weight = weight, .y = dy});
   linear_backward(ctx, {.dy = dy, .x = x, .weight = weight, .dx = x, .dweight = dweight});
   CHECK(bitwise_equal(dweight, before));

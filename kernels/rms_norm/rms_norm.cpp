@@ -40,7 +40,7 @@ void rms_norm_backward(ExecContext& ctx, const RmsNormBackward& op) {
   expect(kOp, "scale", op.scale, compute, {dim});
   expect(kOp, "inv_rms", op.inv_rms, accurate, {rows});
   expect_rows(kOp, "dx", op.dx, compute, {rows, dim});
-  expect(kOp, "dscale", op.dscale, accurate, {dim});
+  expect_gradient(kOp, "dscale", op.dscale, compute, {dim});
   const ArenaScope scope(ctx.scratch());
   const TensorView sums = take(ctx.scratch(), "rms_norm dscale sums", DType::F64, {dim});
   if (ctx.is_planning()) {

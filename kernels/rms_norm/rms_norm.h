@@ -22,7 +22,7 @@ struct RmsNormBackward {
   TensorView scale;    // [dim]
   TensorView inv_rms;  // [rows]
   TensorView dx;       // [rows, dim], overwritten; rows may be strided
-  TensorView dscale;   // [dim], accurate type, accumulated
+  TensorView dscale;   // [dim], gradient_type, accumulated
 };
 void rms_norm_backward(ExecContext& ctx, const RmsNormBackward& op);
 

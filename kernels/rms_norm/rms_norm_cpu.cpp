@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "kernels/add_gradient.h"
 #include "kernels/math/lane_sum.h"
 #include "kernels/rows.h"
 
@@ -60,10 +61,7 @@ void rms_norm_backward(const RmsNormBackward& op, const TensorView& sums) {
         out[c] = inverse * (u * scale[c] - n * mean);
       }
     }
-    T* dscale = op.dscale.data<T>();
-    for (int64_t c = 0; c < dim; ++c) {
-      dscale[c] += static_cast<T>(sum[c]);
-    }
+    add_to_gradient(op.dscale, dim, [&](int64_t c) { return sum[c]; });
   });
 }
 

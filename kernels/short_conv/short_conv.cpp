@@ -48,7 +48,7 @@ void short_conv_backward(ExecContext& ctx, const ShortConvBackward& op) {
   expect_compute_or_accurate(kOp, "dy", op.dy, op.x.dtype());
   expect_contiguous(kOp, "dy", op.dy);
   expect(kOp, "dx", op.dx, op.x.dtype(), op.x.shape());
-  expect(kOp, "dweight", op.dweight, op.weight.dtype(), op.weight.shape());
+  expect_gradient(kOp, "dweight", op.dweight, op.x.dtype(), op.weight.shape());
   const Shape by_tap{op.weight.size(1), op.x.size(1)};
   const ArenaScope scope(ctx.scratch());
   const cpu::ShortConvScratch scratch{

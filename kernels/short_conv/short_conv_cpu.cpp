@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "kernels/add_gradient.h"
 #include "kernels/math/activations.h"
 
 namespace longhaul::cpu {
@@ -116,12 +117,7 @@ void short_conv_backward(const ShortConvBackward& op, const ShortConvScratch& sc
         convolve_row_backward(x, taps, dsum, first, width, channels, op.dx.data<T>() + t * channels, dtaps);
       }
     }
-    T* dweight = op.dweight.data<T>();
-    for (int64_t c = 0; c < channels; ++c) {
-      for (int64_t j = 0; j < width; ++j) {
-        dweight[c * width + j] += static_cast<T>(dtaps[j * channels + c]);
-      }
-    }
+    add_to_gradient(op.dweight, channels * width, [&](int64_t i) { return dtaps[i % width * channels + i / width]; });
   });
 }
 

@@ -43,7 +43,7 @@ Parameters::Parameters(const StageModel& model, Device device) {
     (p.spec.is_expert() ? experts : dense) += padded(p.spec.shape.numel());
   }
   value_memory_ = Tensor(exact, {dense + experts}, device);
-  gradient_memory_ = Tensor(exact, {dense + experts}, device);
+  gradient_memory_ = Tensor(gradient_type(model.dtype(), device), {dense + experts}, device);
   dense_gradients_ = gradient_memory_.view().slice(0, 0, dense);
   expert_gradients_ = gradient_memory_.view().slice(0, dense, dense + experts);
 

@@ -16,7 +16,7 @@ struct Parameter {
   std::string name;    // global: "model.layers.3.self_attn.q_proj.weight"
   ParameterSpec spec;  // of this rank's part
   TensorView value;    // spec.shape, compute type (the CPU computes in the master type)
-  TensorView gradient;  // spec.shape, accurate type
+  TensorView gradient;  // spec.shape, gradient_type
 };
 
 class Parameters {

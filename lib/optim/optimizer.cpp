@@ -13,7 +13,7 @@ Optimizer::Optimizer(const Parameters& parameters, Device device) : parameters_(
   for (const Parameter& p : parameters.all()) {
     elements += 2 * p.spec.shape.numel();
   }
-  const DType type = parameters.all().empty() ? DType::F32 : parameters.all()[0].gradient.dtype();
+  const DType type = parameters.all().empty() ? DType::F32 : parameters.all()[0].value.dtype();
   memory_ = Tensor(type, {elements}, device);
   int64_t next = 0;
   const auto view = [&](const Shape& shape) {

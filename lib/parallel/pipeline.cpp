@@ -114,16 +114,18 @@ StageMemory plan_stage_memory(const StageModel& model, Device device, int64_t to
   ExecContext ctx = ExecContext::plan(device);
   Arena keep = Arena::measuring(device, "activations");
   const auto absent_data = [&](DType dtype, const Shape& shape) { return TensorView(nullptr, dtype, shape, device); };
-  const auto views = [&](auto specs) {
+  const auto views = [&](auto&& type_of) {
+    StageModel::Weights<ParameterSpec> specs = model.weights();
     StageModel::Weights<TensorView> weights;
     weights.layers.resize(specs.layers.size());
     std::vector<TensorView> all;
-    model.for_each(specs, [&](const std::string&, ParameterSpec& spec) { all.push_back(absent_data(spec.dtype, spec.shape)); });
+    model.for_each(specs, [&](const std::string&, ParameterSpec& spec) { all.push_back(absent_data(type_of(spec), spec.shape)); });
     size_t at = 0;
     model.for_each(weights, [&](const std::string&, TensorView& view) { view = all[at++]; });
     return weights;
   };
-  const StageModel::Weights<TensorView> values = views(model.weights());
+  const StageModel::Weights<TensorView> values = views([](const ParameterSpec& spec) { return spec.dtype; });
+  const StageModel::Weights<TensorView> gradients = views([&](const ParameterSpec&) { return gradient_type(model.dtype(), device); });
   const MicroBatch batch{.ids = absent_data(DType::I32, {tokens}), .targets = absent_data(DType::I32, {tokens}),
                          .cu_seqlens = absent_data(DType::I64, {documents + 1})};
   std::vector<RouterState> routers;
@@ -144,9 +146,9 @@ StageMemory plan_stage_memory(const StageModel& model, Device device, int64_t to
   };
   const StageModel::Loss loss{.sum = absent_data(DType::F64, {1}), .grad_scale = 1};
   const std::vector<TensorView> sources = received(model.num_sources_in(), model.dtype());
-  const StageModel::Saved saved = model.forward(ctx, keep, values, routers, batch, sources, loss, StageModel::Purpose::Train, &values);
+  const StageModel::Saved saved = model.forward(ctx, keep, values, routers, batch, sources, loss, StageModel::Purpose::Train, &gradients);
   const std::vector<TensorView> dsources = received(model.num_sources_out(), accurate_type(model.dtype()));
-  (void)model.backward(ctx, keep, values, saved, dsources, values);
+  (void)model.backward(ctx, keep, values, saved, dsources, gradients);
 
   StageMemory memory{.keep_bytes = keep.high_water_bytes(), .scratch_bytes = ctx.scratch().high_water_bytes(), .keep_entries = keep.entries()};
   std::sort(memory.keep_entries.begin(), memory.keep_entries.end(), [](const auto& a, const auto& b) { return a.bytes > b.bytes; });

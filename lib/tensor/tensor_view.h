@@ -93,4 +93,10 @@ void expect(std::string_view op, std::string_view argument, const TensorView& vi
 // The type in which results are accumulated and sensitive values kept: f64 for f64, otherwise f32.
 [[nodiscard]] constexpr DType accurate_type(DType compute) noexcept { return compute == DType::F64 ? DType::F64 : DType::F32; }
 
+// The type of weight gradients: f64 on the CPU, where their sum must not depend on the order of tokens, micro-batches and
+// ranks (kernels/products/gradient_product.h); the accurate type on a GPU.
+[[nodiscard]] constexpr DType gradient_type(DType compute, Device device) noexcept {
+  return device.kind == DeviceKind::Cpu ? DType::F64 : accurate_type(compute);
+}
+
 }  // namespace longhaul

@@ -176,7 +176,7 @@ RankMemory plan_memory(const Recipe& recipe, const StagePlan& stage, int pipelin
   model.for_each(specs, [&](const std::string&, ParameterSpec& spec) { elements += spec.shape.numel(); });
   const int64_t exact = size_of(accurate_type(dtype));
   memory.parameters = elements * exact + (dtype == DType::BF16 ? elements * size_of(dtype) : 0);
-  memory.gradients = elements * exact;
+  memory.gradients = elements * size_of(gradient_type(dtype, Device{recipe.runtime.backend == Backend::Cuda ? DeviceKind::Cuda : DeviceKind::Cpu, 0}));
   memory.optimizer = 2 * elements * exact;
   for (const DecoderLayer& layer : model.layers()) {
     if (!layer.is_dense) {

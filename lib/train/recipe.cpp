@@ -53,6 +53,9 @@ void check_recipe(const Recipe& recipe, config::Diagnostics& diagnostics) {
       diagnostics.add("data.train", std::string("at least one source of training data is needed"));
     }
   }
+  if (recipe.balance.estimator == QuantileEstimator::Exact) {
+    diagnostics.add("balance.estimator", std::string("exact quantiles are for validation outside training; use histogram"));
+  }
   if (recipe.precision.compute == ComputePrecision::FP64 && recipe.runtime.backend == Backend::Cuda) {
     diagnostics.add("precision.compute", std::string("fp64 is for checking on the CPU; use bf16 or fp32 with the cuda backend"));
   }
