@@ -3,7 +3,7 @@
 #   lh_add_library(base SOURCES error.cpp DEPENDS fmt::fmt TESTS error_test.cpp)
 #
 # makes the static library longhaul::base and the test program base_test. Dependencies are public and must agree with
-# the table in scripts/check_layers.py. A folder with headers only may leave SOURCES out.
+# the table of lib/ARCHITECTURE.md. A folder with headers only may leave SOURCES out.
 
 # -Wno-restrict: GCC 12 warns falsely where short strings are joined (GCC bug 105651).
 add_library(longhaul_options INTERFACE)
