@@ -1,4 +1,5 @@
 // Row products: right, and independent of the rows beside; gradient products: exact sums in double.
+#include <catch2/catch_template_test_macros.hpp>
 #include <catch2/catch_test_macros.hpp>
 #include <chrono>
 #include <cmath>
@@ -7,6 +8,7 @@
 
 #include "device/blas.h"
 #include "kernels/products/gradient_product.h"
+#include "kernels/products/row_kernel.h"
 #include "kernels/products/row_product.h"
 #include "tests/support/compare.h"
 #include "tests/support/gradient_check.h"
@@ -73,6 +75,27 @@ TEST_CASE("an element is a chain of fused multiply-adds, whatever rows are besid
         chain = std::fma(a.view().data<float>()[i * k + p], w.view().data<float>()[j * k + p], chain);
       }
       CHECK(all.view().data<float>()[i * n + j] == chain);
+    }
+  }
+}
+
+TEMPLATE_TEST_CASE("all instruction sets give the same bits", "[products]", float, double) {
+  const int64_t k = 53;
+  const Tensor a = random_tensor(kDTypeOf<TestType>, {cpu::kMaxKernelRows, k}, "a");
+  const Tensor panel = random_tensor(kDTypeOf<TestType>, {k, cpu::kPanelColumns}, "panel");
+  const auto sums = [&](const cpu::RowKernel<TestType>& kernel, int64_t rows) {
+    std::vector<TestType> out(static_cast<size_t>(rows * cpu::kPanelColumns));
+    kernel.multiply(rows, a.view().data<TestType>(), k, panel.view().data<TestType>(), k, out.data());
+    return out;
+  };
+  const cpu::RowKernel<TestType> portable = cpu::portable_row_kernel<TestType>();
+  std::vector<cpu::RowKernel<TestType>> others{cpu::best_row_kernel<TestType>()};
+  if (cpu::avx2_row_kernel<TestType>().multiply != nullptr) {
+    others.push_back(cpu::avx2_row_kernel<TestType>());
+  }
+  for (const auto& kernel : others) {
+    for (int64_t rows = 1; rows <= kernel.max_rows; ++rows) {
+      CHECK(sums(kernel, rows) == sums(portable, rows));
     }
   }
 }
