@@ -8,6 +8,17 @@
 namespace longhaul {
 namespace {
 
+// True when a GPU is planned for: the arguments are valid and there is nothing else to plan without a CUDA version.
+bool is_plan_for_cuda(const ExecContext& ctx, std::string_view op) {
+  if (ctx.device().kind == DeviceKind::Cpu) {
+    return false;
+  }
+  if (!ctx.is_planning()) {
+    throw_no_cuda(op);
+  }
+  return true;
+}
+
 template <class Op>
 attention::Dims validate_inputs(std::string_view name, const Op& op) {
   expect_rank(name, "q", op.q, 3, "[tokens, heads, key_dim]");
@@ -37,8 +48,8 @@ attention::Dims validate_inputs(std::string_view name, const Op& op) {
 
 void attention_forward(ExecContext& ctx, const AttentionForward& op) {
   const attention::Dims dims = validate_inputs("attention_forward", op);
-  if (ctx.device().kind == DeviceKind::Cuda) {
-    throw_no_cuda("attention_forward");
+  if (is_plan_for_cuda(ctx, "attention_forward")) {
+    return;
   }
   dispatch_float(op.q.dtype(), "attention_forward",
                  [&](auto zero) { attention::forward_cpu<decltype(zero)>(ctx, op, dims); });
@@ -55,8 +66,8 @@ void attention_backward(ExecContext& ctx, const AttentionBackward& op) {
   expect_rows("attention_backward", "dq", op.dq, compute, keys);
   expect_rows("attention_backward", "dk", op.dk, compute, keys);
   expect_rows("attention_backward", "dv", op.dv, compute, values);
-  if (ctx.device().kind == DeviceKind::Cuda) {
-    throw_no_cuda("attention_backward");
+  if (is_plan_for_cuda(ctx, "attention_backward")) {
+    return;
   }
   dispatch_float(compute, "attention_backward",
                  [&](auto zero) { attention::backward_cpu<decltype(zero)>(ctx, op, dims); });

@@ -61,26 +61,28 @@ struct AttentionProblem {
 struct AttentionResult {
   Tensor o, lse;
 };
-[[nodiscard]] inline AttentionResult run(const AttentionProblem& p) {
+[[nodiscard]] inline AttentionResult run(const AttentionProblem& p, ExecContext& ctx) {
   const DType dtype = p.q.view().dtype();
   AttentionResult r{.o = poisoned(dtype, p.v.view().shape()),
                     .lse = poisoned(dtype, {p.sizes.tokens(), p.sizes.heads})};
-  ExecContext ctx = ExecContext::cpu();
   attention_forward(
       ctx, {.q = p.q, .k = p.k, .v = p.v, .cu_seqlens = p.cu_seqlens, .scale = p.scale, .o = r.o, .lse = r.lse});
   return r;
+}
+[[nodiscard]] inline AttentionResult run(const AttentionProblem& p) {
+  ExecContext ctx = ExecContext::cpu();
+  return run(p, ctx);
 }
 
 struct AttentionGradients {
   Tensor dq, dk, dv;
 };
-[[nodiscard]] inline AttentionGradients run_backward(const AttentionProblem& p, const TensorView& d_o) {
+[[nodiscard]] inline AttentionGradients run_backward(const AttentionProblem& p, const TensorView& d_o, ExecContext& ctx) {
   const DType dtype = p.q.view().dtype();
-  const AttentionResult forward = run(p);
+  const AttentionResult forward = run(p, ctx);
   AttentionGradients r{.dq = poisoned(dtype, p.q.view().shape()),
                        .dk = poisoned(dtype, p.k.view().shape()),
                        .dv = poisoned(dtype, p.v.view().shape())};
-  ExecContext ctx = ExecContext::cpu();
   attention_backward(ctx, {.d_o = d_o,
                            .q = p.q,
                            .k = p.k,
@@ -93,6 +95,10 @@ struct AttentionGradients {
                            .dk = r.dk,
                            .dv = r.dv});
   return r;
+}
+[[nodiscard]] inline AttentionGradients run_backward(const AttentionProblem& p, const TensorView& d_o) {
+  ExecContext ctx = ExecContext::cpu();
+  return run_backward(p, d_o, ctx);
 }
 
 // The definition, in double and without tiles.

@@ -8,6 +8,17 @@
 namespace longhaul {
 namespace {
 
+// True when a GPU is planned for: the arguments are valid and there is nothing else to plan without a CUDA version.
+bool is_plan_for_cuda(const ExecContext& ctx, std::string_view op) {
+  if (ctx.device().kind == DeviceKind::Cpu) {
+    return false;
+  }
+  if (!ctx.is_planning()) {
+    throw_no_cuda(op);
+  }
+  return true;
+}
+
 // Checks what forward and backward share and returns the sizes.
 template <class Op>
 kda::Dims validate_inputs(std::string_view name, const Op& op) {
@@ -79,8 +90,8 @@ void kda_forward(ExecContext& ctx, const KdaForward& op) {
   if (op.chunk_states.is_present()) {
     validate_chunk_states("kda_forward", op.chunk_states, accurate_type(op.q.dtype()), dims);
   }
-  if (ctx.device().kind == DeviceKind::Cuda) {
-    throw_no_cuda("kda_forward");
+  if (is_plan_for_cuda(ctx, "kda_forward")) {
+    return;
   }
   dispatch_float(op.q.dtype(), "kda_forward", [&](auto zero) { kda::forward_cpu<decltype(zero)>(ctx, op, dims); });
 }
@@ -90,8 +101,8 @@ void kda_recurrent_forward(ExecContext& ctx, const KdaForward& op) {
   if (op.chunk_states.is_present()) {
     throw UsageError("kda_recurrent_forward: chunk_states must be absent; only kda_forward has chunks");
   }
-  if (ctx.device().kind == DeviceKind::Cuda) {
-    throw_no_cuda("kda_recurrent_forward");
+  if (is_plan_for_cuda(ctx, "kda_recurrent_forward")) {
+    return;
   }
   dispatch_float(op.q.dtype(), "kda_recurrent_forward",
                  [&](auto zero) { kda::recurrent_forward_cpu<decltype(zero)>(ctx, op, dims); });
@@ -99,8 +110,8 @@ void kda_recurrent_forward(ExecContext& ctx, const KdaForward& op) {
 
 void kda_backward(ExecContext& ctx, const KdaBackward& op) {
   const kda::Dims dims = validate("kda_backward", op);
-  if (ctx.device().kind == DeviceKind::Cuda) {
-    throw_no_cuda("kda_backward");
+  if (is_plan_for_cuda(ctx, "kda_backward")) {
+    return;
   }
   dispatch_float(op.q.dtype(), "kda_backward", [&](auto zero) { kda::backward_cpu<decltype(zero)>(ctx, op, dims); });
 }

@@ -104,11 +104,15 @@ Tensor rows_of(const Tensor& tensor, int64_t begin, int64_t end) {
 }
 
 KdaResult run_chunkwise(const KdaProblem& p) {
+  ExecContext ctx = ExecContext::cpu();
+  return run_chunkwise(p, ctx);
+}
+
+KdaResult run_chunkwise(const KdaProblem& p, ExecContext& ctx) {
   const DType dtype = p.q.view().dtype();
   KdaResult r{.o = poisoned(dtype, p.v.view().shape()),
               .final_state = poisoned(dtype, state_shape(p, p.sizes.documents())),
               .chunk_states = poisoned(dtype, state_shape(p, kda_max_chunks(p.sizes.tokens(), p.sizes.documents())))};
-  ExecContext ctx = ExecContext::cpu();
   kda_forward(ctx, forward_op(p, r));
   return r;
 }
@@ -123,15 +127,19 @@ KdaResult run_recurrent(const KdaProblem& p) {
 }
 
 KdaGradients run_backward(const KdaProblem& p, const TensorView& d_o, const TensorView& dfinal_state) {
+  ExecContext ctx = ExecContext::cpu();
+  return run_backward(p, d_o, dfinal_state, ctx);
+}
+
+KdaGradients run_backward(const KdaProblem& p, const TensorView& d_o, const TensorView& dfinal_state, ExecContext& ctx) {
   const DType dtype = p.q.view().dtype();
-  const KdaResult forward = run_chunkwise(p);
+  const KdaResult forward = run_chunkwise(p, ctx);
   KdaGradients r{.dq = poisoned(dtype, p.q.view().shape()),
                  .dk = poisoned(dtype, p.k.view().shape()),
                  .dv = poisoned(dtype, p.v.view().shape()),
                  .dg = poisoned(dtype, p.g.view().shape()),
                  .dbeta = poisoned(dtype, p.beta.view().shape()),
                  .dinitial_state = poisoned(dtype, state_shape(p, p.sizes.documents()))};
-  ExecContext ctx = ExecContext::cpu();
   kda_backward(ctx, {.d_o = d_o,
                      .q = p.q,
                      .k = p.k,

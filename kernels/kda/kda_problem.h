@@ -47,6 +47,7 @@ struct KdaResult {
   Tensor o, final_state, chunk_states;
 };
 [[nodiscard]] KdaResult run_chunkwise(const KdaProblem& p);
+[[nodiscard]] KdaResult run_chunkwise(const KdaProblem& p, ExecContext& ctx);
 [[nodiscard]] KdaResult run_recurrent(const KdaProblem& p);
 
 struct KdaGradients {
@@ -54,6 +55,7 @@ struct KdaGradients {
 };
 // Of the loss <d_o, o> + <dfinal_state, final_state>; an absent dfinal_state is zero.
 [[nodiscard]] KdaGradients run_backward(const KdaProblem& p, const TensorView& d_o, const TensorView& dfinal_state);
+[[nodiscard]] KdaGradients run_backward(const KdaProblem& p, const TensorView& d_o, const TensorView& dfinal_state, ExecContext& ctx);
 
 // Rows [begin, end) of dimension 0, copied.
 [[nodiscard]] Tensor rows_of(const Tensor& tensor, int64_t begin, int64_t end);

@@ -194,6 +194,28 @@ TEST_CASE("planning takes the same scratch and touches no data", "[kda]") {
   CHECK(ctx.scratch().used_bytes() == 0);
 }
 
+// A machine without a GPU checks a recipe for one.
+TEST_CASE("planning for a GPU accepts bf16 with float gates", "[kda]") {
+  ExecContext plan = ExecContext::plan({.kind = DeviceKind::Cuda});
+  const TensorView x = planned(DType::BF16, {100, 2, 16});
+  kda_forward(plan, {.q = x,
+                     .k = x,
+                     .v = x,
+                     .g = planned(DType::F32, {100, 2, 16}),
+                     .beta = planned(DType::F32, {100, 2}),
+                     .cu_seqlens = planned(DType::I64, {2}),
+                     .o = x});
+  ExecContext cpu = ExecContext::plan({});
+  CHECK_THROWS_AS(kda_forward(cpu, {.q = x,
+                                    .k = x,
+                                    .v = x,
+                                    .g = planned(DType::F32, {100, 2, 16}),
+                                    .beta = planned(DType::F32, {100, 2}),
+                                    .cu_seqlens = planned(DType::I64, {2}),
+                                    .o = x}),
+                  ShapeError);
+}
+
 TEST_CASE("wrong arguments are named", "[kda]") {
   const KdaProblem p({.lengths = {4}});
   const auto good = [&] {

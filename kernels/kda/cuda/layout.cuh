@@ -1,0 +1,65 @@
+// How a chunk of 64 tokens of one head lies in memory between the kernels.
+//
+// A panel is a matrix of 16-bit values cut into slabs of 64 columns; a slab row is 128 bytes, its eight 16-byte pieces
+// permuted by the row number (the 128-byte swizzle of the copy engine and of wgmma). The same image serves in global and
+// in shared memory, so that one contiguous bulk copy brings it in; matrix loads of a warp find no bank conflict, and
+// wgmma reads it by rows or by columns.
+#pragma once
+
+#include "kernels/kda/cuda/ptx.cuh"
+
+namespace longhaul::kda::cuda {
+
+inline constexpr int kChunk = 64;
+inline constexpr int kTile = 16;
+inline constexpr int kTiles = kChunk / kTile;
+inline constexpr int kSlab = 64;         // columns
+inline constexpr int kSlabRowBytes = 128;
+
+__host__ __device__ constexpr int64_t round_up_to(int64_t x, int64_t multiple) { return (x + multiple - 1) / multiple * multiple; }
+
+// Byte offset of (row, column) in a panel of `rows` rows.
+__host__ __device__ constexpr uint32_t panel_offset(int row, int column, int rows) {
+  const int piece = ((column >> 3) & 7) ^ (row & 7);
+  return static_cast<uint32_t>(((column >> 6) * rows + row) * kSlabRowBytes + piece * 16 + (column & 7) * 2);
+}
+__host__ __device__ constexpr int panel_bytes(int rows, int columns) { return rows * columns * 2; }
+
+// What the recurrence reads of a chunk and head; G is the inclusive sum of g from the chunk's first row.
+template <int K>
+struct ChunkImage {
+  static constexpr int kKeys = 0;                                        // bf16 [64, K] k e^G
+  static constexpr int kQueries = kKeys + panel_bytes(kChunk, K);        // bf16 [64, K] scale q e^G
+  static constexpr int kLeaving = kQueries + panel_bytes(kChunk, K);     // bf16 [64, K] k e^{G_C - G}
+  static constexpr int kSolve = kLeaving + panel_bytes(kChunk, K);       // bf16 [64, 64] (I + L)^-1 - I
+  static constexpr int kScores = kSolve + panel_bytes(kChunk, kChunk);   // bf16 [64, 64] A
+  static constexpr int kDecay = kScores + panel_bytes(kChunk, kChunk);   // fp32 [K] e^{G_C}
+  static constexpr int kBeta = kDecay + K * 4;                           // fp32 [64] 0 beyond the chunk's rows
+  static constexpr int kBytes = kBeta + kChunk * 4;
+};
+
+struct ChunkEntry {
+  int64_t first_token;
+  int32_t rows;  // 1 to 64
+  int32_t document;
+};
+
+// A run of chunks of one document that one block walks through.
+struct SegmentEntry {
+  int32_t first_chunk;
+  int32_t chunks;
+  int32_t document;
+  int32_t position;  // in the document
+  int32_t is_last;   // of the document
+};
+
+// Device pointers into the workspace.
+struct Tables {
+  int32_t* document_chunks;    // [documents + 1] first chunk of each
+  int32_t* document_segments;  // [documents + 1] first segment of each
+  ChunkEntry* chunks;          // [max_chunks]
+  SegmentEntry* segments;      // [max_segments]
+  int32_t* order;              // [max_segments] segments, long ones first
+};
+
+}  // namespace longhaul::kda::cuda

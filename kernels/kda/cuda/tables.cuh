@@ -1,0 +1,113 @@
+// Cuts packed documents into chunks and segments on the device, since cu_seqlens lies there. Segments start at fixed
+// positions of a document, so that rounding depends neither on what follows in the document nor on its neighbours.
+#pragma once
+
+#include "kernels/kda/cuda/layout.cuh"
+
+namespace longhaul::kda::cuda {
+
+inline constexpr int kTablesThreads = 1024;
+inline constexpr int kSortedSegments = 2048;
+
+// Index of the last document that starts at or before `item`.
+__device__ __forceinline__ int find_document(const int32_t* first, int documents, int item) {
+  int low = 0;
+  int high = documents;
+  while (high - low > 1) {
+    const int middle = (low + high) / 2;
+    if (first[middle] <= item) {
+      low = middle;
+    } else {
+      high = middle;
+    }
+  }
+  return low;
+}
+
+struct TablesParams {
+  const int64_t* cu_seqlens;  // [documents + 1]
+  int documents;
+  int segment_chunks;
+  Tables tables;
+};
+
+// One block. A document of no tokens has no chunk but one segment, which carries its state through.
+inline __global__ void __launch_bounds__(kTablesThreads) tables_kernel(const TablesParams p) {
+  auto* sums = reinterpret_cast<int32_t*>(dynamic_shared());  // [2, 2, threads], then lengths [kSortedSegments]
+  const int t = thread_index();
+  const int threads = block_threads();
+  int chunks_before = 0;
+  int segments_before = 0;
+  for (int start = 0; start < p.documents; start += threads) {
+    const int d = start + t;
+    int chunks = 0;
+    int segments = 0;
+    if (d < p.documents) {
+      chunks = static_cast<int>((p.cu_seqlens[d + 1] - p.cu_seqlens[d] + kChunk - 1) / kChunk);
+      segments = max(1, (chunks + p.segment_chunks - 1) / p.segment_chunks);
+    }
+    int32_t* from = sums;
+    int32_t* to = sums + 2 * threads;
+    from[t] = chunks;
+    from[threads + t] = segments;
+    sync_block();
+    for (int step = 1; step < threads; step *= 2) {
+      to[t] = from[t] + (t >= step ? from[t - step] : 0);
+      to[threads + t] = from[threads + t] + (t >= step ? from[threads + t - step] : 0);
+      sync_block();
+      int32_t* swap = from;
+      from = to;
+      to = swap;
+    }
+    if (d < p.documents) {
+      p.tables.document_chunks[d] = chunks_before + from[t] - chunks;
+      p.tables.document_segments[d] = segments_before + from[threads + t] - segments;
+    }
+    chunks_before += from[threads - 1];
+    segments_before += from[2 * threads - 1];
+    sync_block();
+  }
+  if (t == 0) {
+    p.tables.document_chunks[p.documents] = chunks_before;
+    p.tables.document_segments[p.documents] = segments_before;
+  }
+  sync_block();
+  for (int c = t; c < chunks_before; c += threads) {
+    const int d = find_document(p.tables.document_chunks, p.documents, c);
+    const int64_t first = p.cu_seqlens[d] + static_cast<int64_t>(c - p.tables.document_chunks[d]) * kChunk;
+    const int64_t left = p.cu_seqlens[d + 1] - first;
+    p.tables.chunks[c] = ChunkEntry{first, static_cast<int32_t>(left < kChunk ? left : kChunk), d};
+  }
+  const bool sorted = segments_before <= kSortedSegments;
+  for (int s = t; s < segments_before; s += threads) {
+    const int d = find_document(p.tables.document_segments, p.documents, s);
+    const int position = s - p.tables.document_segments[d];
+    const int chunks = p.tables.document_chunks[d + 1] - p.tables.document_chunks[d];
+    const int first = position * p.segment_chunks;
+    const int length = min(p.segment_chunks, chunks - first);
+    const int is_last = first + length == chunks ? 1 : 0;
+    p.tables.segments[s] = SegmentEntry{p.tables.document_chunks[d] + first, length, d, position, is_last};
+    if (sorted) {
+      sums[s] = length;
+    } else {
+      p.tables.order[s] = s;
+    }
+  }
+  if (!sorted) {
+    return;
+  }
+  sync_block();
+  for (int s = t; s < segments_before; s += threads) {
+    int rank = 0;
+    for (int other = 0; other < segments_before; ++other) {
+      const bool before = sums[other] > sums[s] || (sums[other] == sums[s] && other < s);
+      rank += before ? 1 : 0;
+    }
+    p.tables.order[rank] = s;
+  }
+}
+
+[[nodiscard]] constexpr int64_t tables_shared_bytes() { return 4 * kTablesThreads * 4; }
+static_assert(4 * kTablesThreads >= kSortedSegments);
+
+}  // namespace longhaul::kda::cuda
