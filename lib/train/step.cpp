@@ -32,6 +32,14 @@ double worst_violation(StageState& state, const BalanceReport& report) {
   return worst;
 }
 
+void require_finite(const StepResult& result, const StagePlan& plan, int64_t step) {
+  if (!std::isfinite(result.loss) || !std::isfinite(result.gradient_norm)) {
+    throw DivergenceError("step {} of stage {}: loss {} and gradient norm {} must be finite; the weights are those of step {}, resume from the "
+                          "last checkpoint with a lower learning_rate or clip_norm",
+                          step, plan.name, result.loss, result.gradient_norm, step - 1);
+  }
+}
+
 // Every rank plans the whole batch and reads its own part.
 Batches read_batches(StageState& state, HostComm& world, int64_t& targets) {
   const StagePlan& plan = state.plan();
@@ -70,12 +78,7 @@ StepResult train_step(StageState& state, HostComm& world, Watchdog& watchdog, in
   reduce_gradients(state);
   result.loss = result.targets > 0 ? total_loss(state, loss_sum) / static_cast<double>(result.targets) : 0.0;
   result.gradient_norm = global_gradient_norm(state.exec, state.parameters, state.groups.model, state.groups.expert);
-  // Agreed, because a rank that throws alone leaves the others waiting.
-  if (world.any(!std::isfinite(result.loss) || !std::isfinite(result.gradient_norm))) {
-    throw DivergenceError("step {} of stage {}: loss {} and gradient norm {} must be finite; the weights are those of step {}, resume from the "
-                          "last checkpoint with a lower learning_rate or clip_norm",
-                          step, plan.name, result.loss, result.gradient_norm, step - 1);
-  }
+  run_agreed(world, [&] { require_finite(result, plan, step); });
 
   watchdog.beat("update");
   result.learning_rate = learning_rate_at(plan.optimizer, step, total_steps);

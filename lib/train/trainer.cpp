@@ -59,21 +59,21 @@ int Trainer::run() {
   prepare_directory();
   const std::optional<std::filesystem::path> start = find_start();
   log_header();
-  // The stage that performs the next update; the last one when nothing is left.
-  const StagePlan* first = &plan_.stage_of_step(std::min(progress_.step + 1, plan_.total_steps));
   std::optional<std::filesystem::path> checkpoint = start;
   Reason reason = Reason::Finished;
-  for (int64_t index = first->index; index < std::ssize(plan_.stages); ++index) {
-    enter_stage(plan_.stages[static_cast<size_t>(index)], checkpoint);
+  while (progress_.step < plan_.total_steps && reason == Reason::Finished) {
+    enter_stage(plan_.stage_of_step(progress_.step + 1), checkpoint);
     reason = train_stage();
-    if (reason != Reason::Finished) {
-      break;
+    // A stage that is through is closed in the same way whether the run goes on or not.
+    if (progress_.step == stage_->plan().last_step()) {
+      validate_now();
+      checkpoint = save(CheckpointRole::StageFinal);
+    } else if (saved_step_ != progress_.step) {
+      checkpoint = save(CheckpointRole::Periodic);
     }
-    validate_now();
-    checkpoint = save(CheckpointRole::StageFinal);
   }
-  if (reason != Reason::Finished && saved_step_ != progress_.step) {
-    (void)save(CheckpointRole::Periodic);
+  if (progress_.step == plan_.total_steps) {
+    reason = Reason::Finished;
   }
   const char* why = reason == Reason::Preempted ? "preempted" : reason == Reason::StopStep ? "stop_at_step" : "finished";
   log_.record({{"type", "end"}, {"reason", why}, {"step", progress_.step}, {"tokens", progress_.tokens}, {"seconds", now_seconds() - started_}});
@@ -130,12 +130,15 @@ std::optional<std::filesystem::path> Trainer::find_start() {
     return std::nullopt;
   }
   CheckpointInfo info;
-  run_together(world_, "reading the checkpoint", [&] { info = CheckpointReader(found).info(); });
+  run_agreed(world_, [&] {
+    info = CheckpointReader(found).info();
+    if (info.step > plan_.total_steps) {
+      throw RecipeError("the checkpoint {} is of step {}, but the recipe ends at step {}; give the stages more steps", found, info.step,
+                        plan_.total_steps);
+    }
+  });
   progress_ = {.step = info.step, .tokens = info.tokens};
   saved_step_ = info.step;
-  if (info.step > plan_.total_steps) {
-    throw RecipeError("the checkpoint {} is of step {}, but the recipe ends at step {}", found, info.step, plan_.total_steps);
-  }
   log_.record({{"type", "resume"}, {"step", info.step}, {"checkpoint", found}});
   log_.say(fmt::format("resuming after step {} from {}", info.step, found));
   return found;
@@ -175,7 +178,7 @@ Trainer::Reason Trainer::train_stage() {
       (void)save(CheckpointRole::Periodic);
     }
     const Reason reason = reason_to_stop();
-    if (reason != Reason::None && !(is_last && reason == Reason::StopStep && step == plan_.total_steps)) {
+    if (reason != Reason::None) {
       return reason;
     }
   }
@@ -266,7 +269,7 @@ void Trainer::log_step(const StepResult& result, double seconds) {
                       .ranks = world_.size(),
                       .max_violation = result.max_violation};
   log_.record(to_json(line));
-  log_.progress(to_text(line));
+  log_.say(to_text(line));
 }
 
 }  // namespace longhaul
