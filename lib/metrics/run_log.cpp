@@ -2,7 +2,6 @@
 #include "metrics/run_log.h"
 
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <cerrno>
 #include <cstring>
@@ -12,9 +11,7 @@
 
 namespace longhaul {
 
-RunLog::RunLog(Role role) : role_(role), is_terminal_(isatty(STDOUT_FILENO) == 1) {}
-
-RunLog::~RunLog() { end_progress(); }
+RunLog::RunLog(Role role) : role_(role) {}
 
 void RunLog::open(const std::filesystem::path& directory) {
   if (role_ == Role::Silent) {
@@ -44,26 +41,8 @@ void RunLog::say(const std::string& line) {
   if (role_ == Role::Silent) {
     return;
   }
-  end_progress();
   fmt::print("{}\n", line);
   std::fflush(stdout);
-  if (log_) {
-    fmt::print(log_.get(), "{}\n", line);
-    std::fflush(log_.get());
-  }
-}
-
-void RunLog::progress(const std::string& line) {
-  if (role_ == Role::Silent) {
-    return;
-  }
-  if (!is_terminal_) {
-    say(line);
-    return;
-  }
-  fmt::print("\r\033[K{}", line);
-  std::fflush(stdout);
-  in_progress_ = true;
   if (log_) {
     fmt::print(log_.get(), "{}\n", line);
     std::fflush(log_.get());
@@ -74,20 +53,12 @@ void RunLog::warn(const std::string& message) {
   if (role_ == Role::Silent) {
     return;
   }
-  end_progress();
   fmt::print(stderr, "warning: {}\n", message);
   if (log_) {
     fmt::print(log_.get(), "warning: {}\n", message);
     std::fflush(log_.get());
   }
   record({{"type", "warning"}, {"message", message}});
-}
-
-void RunLog::end_progress() {
-  if (in_progress_) {
-    fmt::print("\n");
-    in_progress_ = false;
-  }
 }
 
 }  // namespace longhaul

@@ -16,7 +16,6 @@ class RunLog {
 
   // Nothing is written before open().
   explicit RunLog(Role role);
-  ~RunLog();
   RunLog(const RunLog&) = delete;
   RunLog& operator=(const RunLog&) = delete;
 
@@ -25,10 +24,9 @@ class RunLog {
 
   // One object a line in metrics.jsonl, on disk when the call returns to the operating system. It should have "type".
   void record(const nlohmann::json& event);
-  // A line in log.txt and on the terminal.
+  // A line in log.txt and on stdout. Never one that overwrites another: mpirun gives its ranks a terminal whatever its own
+  // output is, so a log file would be full of control characters.
   void say(const std::string& line);
-  // A line that replaces the last progress on a terminal, and is an ordinary line elsewhere.
-  void progress(const std::string& line);
   // A line on stderr and in log.txt, and an event of type "warning".
   void warn(const std::string& message);
 
@@ -38,11 +36,8 @@ class RunLog {
   };
   using File = std::unique_ptr<std::FILE, Close>;
   [[nodiscard]] static File append_to(const std::filesystem::path& path);
-  void end_progress();
 
   Role role_;
-  bool is_terminal_ = false;
-  bool in_progress_ = false;
   File metrics_, log_;
 };
 
