@@ -133,8 +133,7 @@ inline SavedCheckpoint save_alone(const std::filesystem::path& run, const std::v
 inline std::vector<NamedTensor> load_state(const std::filesystem::path& checkpoint, int size = 1) {
   std::vector<NamedTensor> state = blank_state();
   run_ranks(size, [&](HostComm& comm, int rank) {
-    CheckpointReader reader(checkpoint);
-    verify_checkpoint(comm, reader);
+    CheckpointReader reader = open_checkpoint(comm, checkpoint);
     load_tensors(comm, reader, {.pieces = pieces_of(state, rank, size)});
   });
   return state;

@@ -154,3 +154,26 @@ TEST_CASE("a save replaces what an interrupted save of its step left, and says s
   CHECK(names_in(checkpoints) == std::vector<std::string>{"latest", "step_00000020"});
   CHECK(same_state(load_state(checkpoints / "step_00000020"), state));
 }
+
+TEST_CASE("a checkpoint that was moved aside counts while its place holds nothing usable", "[checkpoint]") {
+  for (const bool has_half : {false, true}) {
+    const TemporaryDirectory run(TemporaryDirectory::fast_parent());
+    const fs::path checkpoints = checkpoints_directory(run.path());
+    save_alone(run.path(), global_state(20), 20);
+    fs::rename(checkpoints / "step_00000020", checkpoints / ".step_00000020.replaced");
+    if (has_half) {
+      fs::create_directories(checkpoints / "step_00000020");
+    }
+    const auto found = find_latest(run.path(), [](const std::string&) {});
+    REQUIRE(found);
+    CHECK(same_state(load_state(found->path), global_state(20)));
+    std::vector<std::string> warnings;
+    SaveOptions options;
+    options.warn = [&](const std::string& text) { warnings.push_back(text); };
+    save_alone(run.path(), global_state(30), 30, options);
+    REQUIRE(warnings.size() == 1);
+    CHECK_THAT(warnings[0], ContainsSubstring("recovered step_00000020"));
+    CHECK(names_in(checkpoints) == std::vector<std::string>{"latest", "step_00000020", "step_00000030"});
+    CHECK(same_state(load_state(checkpoints / "step_00000020"), global_state(20)));
+  }
+}

@@ -2,7 +2,7 @@
 // removal that has not finished, and may be left over from one that was killed:
 //
 //   step_00000100               complete once it has this name
-//   .step_00000100.inprogress   being written, or left by an interrupted save
+//   .step_00000100.inprogress   being written, or left by an interrupted save; the next save removes it
 //   .step_00000100.replaced     the one before a new save of the same step; counts where step_00000100 is missing
 //   .step_00000100.removing     being removed
 //   latest                      the newest one's name, for people and scripts

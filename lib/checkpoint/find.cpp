@@ -4,7 +4,6 @@
 #include <algorithm>
 
 #include "checkpoint/directory_names.h"
-#include "checkpoint/manifest.h"
 
 namespace longhaul {
 
@@ -53,15 +52,14 @@ std::string missing_document(const JsonDocuments& have, const std::vector<std::s
 }  // namespace
 
 std::string incomplete_reason(const fs::path& directory, const RequiredDocuments& required) {
-  if (!fs::is_directory(directory)) {
-    return fmt::format("{} is not a directory", directory.string());
-  }
-  Manifest manifest;
   try {
-    manifest = read_manifest(directory);
+    return incomplete_reason(directory, read_manifest(directory), required);
   } catch (const CheckpointError& error) {
     return error.what();
   }
+}
+
+std::string incomplete_reason(const fs::path& directory, const Manifest& manifest, const RequiredDocuments& required) {
   for (const auto& [name, file] : manifest.files) {
     std::error_code error;
     const auto bytes = fs::file_size(directory / name, error);

@@ -8,6 +8,8 @@
 #include <string>
 #include <vector>
 
+#include "checkpoint/manifest.h"
+
 namespace longhaul {
 
 // Why the directory is not a complete checkpoint; empty when it is. Reads the manifest and compares the sizes of the
@@ -17,6 +19,9 @@ struct RequiredDocuments {
   std::vector<std::string> of_every_rank;
 };
 [[nodiscard]] std::string incomplete_reason(const std::filesystem::path& directory, const RequiredDocuments& required = {});
+// The same for a manifest that was read already.
+[[nodiscard]] std::string incomplete_reason(const std::filesystem::path& directory, const Manifest& manifest,
+                                            const RequiredDocuments& required = {});
 
 struct FoundCheckpoint {
   int64_t step = 0;

@@ -76,6 +76,29 @@ void compare_specs(const CheckpointReader& reader, const LoadRequest& request) {
 
 }  // namespace
 
+std::optional<FoundCheckpoint> find_latest_together(HostComm& comm, const std::filesystem::path& run_directory,
+                                                    const std::function<void(const std::string&)>& skipped,
+                                                    const RequiredDocuments& required) {
+  std::optional<FoundCheckpoint> found;
+  run_together(comm, fmt::format("looking for checkpoints in {}", run_directory.string()), [&] {
+    if (comm.rank() == 0) {
+      found = find_latest(run_directory, skipped, required);
+    }
+  });
+  std::string path = found ? found->path.string() : "";
+  int64_t step = found ? found->step : -1;
+  comm.broadcast_string(path, 0);
+  comm.broadcast_value(step, 0);
+  return step < 0 ? std::nullopt : std::optional(FoundCheckpoint{.step = step, .path = path});
+}
+
+CheckpointReader open_checkpoint(HostComm& comm, const std::filesystem::path& directory, const HostCopy& copy) {
+  std::optional<CheckpointReader> reader;
+  run_together(comm, fmt::format("opening the checkpoint {}", directory.string()), [&] { reader.emplace(directory, copy); });
+  verify_checkpoint(comm, *reader);
+  return *std::move(reader);
+}
+
 void verify_checkpoint(HostComm& comm, const CheckpointReader& reader) {
   run_together(comm, fmt::format("verifying the checkpoint {}", reader.path().string()), [&] {
     std::vector<std::string> problems;

@@ -1,15 +1,26 @@
 // Fills this rank's tensors from a checkpoint, strictly: what the run needs and what the checkpoint holds must agree.
 #pragma once
 
-#include <span>
+#include <filesystem>
+#include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "checkpoint/find.h"
 #include "checkpoint/piece.h"
 #include "checkpoint/reader.h"
 #include "comm/host_comm.h"
 
 namespace longhaul {
+
+// find_latest on rank 0, its answer on all; `skipped` and directories are looked at on rank 0 only. Collective.
+[[nodiscard]] std::optional<FoundCheckpoint> find_latest_together(HostComm& comm, const std::filesystem::path& run_directory,
+                                                                  const std::function<void(const std::string&)>& skipped,
+                                                                  const RequiredDocuments& required = {});
+
+// Opens the checkpoint on every rank and verifies it. Collective.
+[[nodiscard]] CheckpointReader open_checkpoint(HostComm& comm, const std::filesystem::path& directory, const HostCopy& copy = {});
 
 // Compares the content of every file with its hash; the ranks share the files among them. All ranks throw the same
 // CheckpointError, naming the damaged tensors. Collective; with one rank it is an offline check.

@@ -159,6 +159,9 @@ Manifest parse_manifest(std::string_view text, const std::filesystem::path& path
 
 Manifest read_manifest(const std::filesystem::path& directory) {
   const auto path = directory / kManifestName;
+  if (!std::filesystem::is_directory(directory)) {
+    throw CheckpointError("{} is not a directory; wanted a checkpoint", directory.string());
+  }
   if (!std::filesystem::exists(path)) {
     throw CheckpointError("{} is not a complete checkpoint: it has no {}, which a save writes last", directory.string(),
                           kManifestName);

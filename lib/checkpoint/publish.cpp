@@ -71,7 +71,11 @@ void remove_checkpoint(const fs::path& directory) {
 
 void recover_directory(const fs::path& checkpoints, const WarningSink& warn) {
   for (const std::string& name : names_in(checkpoints)) {
-    if (const auto removed = strip_hidden(name, kRemovingSuffix)) {
+    if (strip_hidden(name, kRemovingSuffix)) {
+      remove_tree(checkpoints / name);
+    }
+    if (strip_hidden(name, kInProgressSuffix)) {
+      warn(fmt::format("removing {}, left by a save that did not finish", (checkpoints / name).string()));
       remove_tree(checkpoints / name);
     }
     if (name.starts_with(fmt::format("{}.tmp-", kLatestName))) {
@@ -83,7 +87,8 @@ void recover_directory(const fs::path& checkpoints, const WarningSink& warn) {
     }
     if (incomplete_reason(checkpoints / *replaced).empty()) {
       remove_tree(checkpoints / name);
-    } else if (!fs::exists(checkpoints / *replaced)) {
+    } else if (incomplete_reason(checkpoints / name).empty()) {
+      remove_tree(checkpoints / *replaced);
       rename_durably(checkpoints / name, checkpoints / *replaced, ErrorKind::Checkpoint);
       warn(fmt::format("recovered {}: a save that was to replace it did not finish", *replaced));
     }

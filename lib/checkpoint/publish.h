@@ -22,7 +22,8 @@ void publish_directory(const std::filesystem::path& staging, const std::filesyst
 // Removes a directory so that a kill in the middle never leaves a part of it under its own name.
 void remove_checkpoint(const std::filesystem::path& directory);
 
-// Undoes or completes what a killed save or removal left in this directory. What it did goes to `warn`.
+// Undoes or completes what killed saves and removals left in this directory, which no other save may be using. What it did
+// goes to `warn`.
 void recover_directory(const std::filesystem::path& checkpoints, const WarningSink& warn);
 
 // Keeps the newest `keep` periodic checkpoints up to `current`, and every one that ended a stage. What is incomplete, in

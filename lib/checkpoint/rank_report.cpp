@@ -3,6 +3,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "base/cast.h"
 #include "checkpoint/json_shapes.h"
 
 namespace longhaul {
@@ -11,6 +12,8 @@ using nlohmann::json;
 using nlohmann::ordered_json;
 
 namespace {
+
+constexpr int kReportTag = 31;  // of messages on the communicator of the save
 
 void add_piece(Manifest& manifest, const json& entry, size_t rank) {
   const auto name = entry.at("name").get<std::string>();
@@ -39,6 +42,20 @@ std::string report_text(const WrittenFile& file, const JsonDocuments& rank_docum
                             {"documents", documents_to_json(rank_documents)},
                             {"pieces", std::move(pieces)}};
   return report.dump();
+}
+
+std::vector<std::string> gather_reports(HostComm& comm, std::string_view mine) {
+  const std::vector<int64_t> lengths = comm.all_gather_value(narrow<int64_t>(mine.size()));
+  if (comm.rank() != 0) {
+    comm.send_bytes(std::as_bytes(std::span(mine)), 0, kReportTag);
+    return {};
+  }
+  std::vector<std::string> reports{std::string(mine)};
+  for (int rank = 1; rank < comm.size(); ++rank) {
+    std::string& report = reports.emplace_back(narrow<size_t>(lengths[static_cast<size_t>(rank)]), '\0');
+    comm.recv_bytes(std::as_writable_bytes(std::span(report)), rank, kReportTag);
+  }
+  return reports;
 }
 
 Manifest assemble_manifest(const CheckpointContent& content, std::span<const std::string> reports) {

@@ -39,10 +39,10 @@ CheckpointReader::CheckpointReader(fs::path directory, HostCopy copy) : director
   if (strip_hidden(name, kInProgressSuffix)) {
     throw CheckpointError("{} is a save that did not finish; give a directory step_XXXXXXXX beside it", directory_.string());
   }
-  if (const std::string reason = incomplete_reason(directory_); !reason.empty()) {
+  manifest_ = read_manifest(directory_);
+  if (const std::string reason = incomplete_reason(directory_, manifest_); !reason.empty()) {
     throw CheckpointError("{} is not a complete checkpoint: {}", directory_.string(), reason);
   }
-  manifest_ = read_manifest(directory_);
 }
 
 const std::string& CheckpointReader::document(std::string_view name) const {

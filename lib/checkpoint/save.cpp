@@ -80,7 +80,7 @@ SavedCheckpoint write_and_publish(HostComm& comm, const Paths& paths, const Chec
     report = report_text(file, content.rank_documents);
     progress.reach("after_rank_file");
   });
-  const std::vector<std::string> reports = comm.all_gather_strings(report);
+  const std::vector<std::string> reports = gather_reports(comm, report);
   int64_t bytes = 0;
   run_together(comm, action, [&] {
     if (is_first) {

@@ -1,6 +1,6 @@
 // Saves a checkpoint so that a kill at any byte leaves the previous one usable:
 //
-//   1. rank 0 makes .step_XXXXXXXX.inprogress, and clears away what an interrupted save of this step left
+//   1. rank 0 clears away what interrupted saves left, and makes .step_XXXXXXXX.inprogress
 //   2. every rank writes its rank file there, closes it, brings it to the disk, and hashes it
 //   3. rank 0 checks that all pieces cover every tensor exactly once, writes index.h5, and manifest.json last
 //   4. rank 0 renames the directory to step_XXXXXXXX, then updates `latest`, then removes old checkpoints

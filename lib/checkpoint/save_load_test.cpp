@@ -43,6 +43,11 @@ TEST_CASE("a state comes back bit for bit at every layout", "[checkpoint]") {
   const std::vector<NamedTensor> state = global_state(1);
   for (const int saved_on : {1, 2, 3}) {
     save_on(saved_on, run.path(), state, 10 * saved_on);
+    std::vector<int64_t> steps(2);
+    run_ranks(2, [&](HostComm& comm, int rank) {
+      steps[static_cast<size_t>(rank)] = find_latest_together(comm, run.path(), kIgnore)->step;
+    });
+    CHECK(steps == std::vector<int64_t>(2, 10 * saved_on));
     const auto found = find_latest(run.path(), kIgnore);
     REQUIRE(found);
     CHECK(found->step == 10 * saved_on);
@@ -221,19 +226,19 @@ TEST_CASE("retention keeps the newest and the ends of stages", "[checkpoint]") {
   const std::vector<NamedTensor> state = global_state(9);
   SelfHostComm comm;
   std::filesystem::create_directories(checkpoints / "step_00000001");         // incomplete: neither counted nor removed
-  std::filesystem::create_directories(checkpoints / ".step_00000002.inprogress");
-  std::filesystem::create_directories(checkpoints / ".step_00000003.removing");  // a removal that was killed is finished
+  std::filesystem::create_directories(checkpoints / ".step_00000002.inprogress");  // a save that was killed is cleared away
+  std::filesystem::create_directories(checkpoints / ".step_00000003.removing");    // a removal that was killed is finished
   for (int64_t step = 10; step <= 60; step += 10) {
     CheckpointContent content = content_of(state, step);
     content.info.role = step == 20 || step == 50 ? CheckpointRole::StageFinal : CheckpointRole::Periodic;
     save_checkpoint(comm, run.path(), content, {.keep = 2});
   }
-  CHECK(names_in(checkpoints) == std::vector<std::string>{".step_00000002.inprogress", "latest", "step_00000001", "step_00000020",
-                                                          "step_00000040", "step_00000050", "step_00000060"});
+  CHECK(names_in(checkpoints) == std::vector<std::string>{"latest", "step_00000001", "step_00000020", "step_00000040",
+                                                          "step_00000050", "step_00000060"});
   // Continuing from an older one: what is newer belongs to the user.
   save_checkpoint(comm, run.path(), content_of(state, 45), {.keep = 1});
-  CHECK(names_in(checkpoints) == std::vector<std::string>{".step_00000002.inprogress", "latest", "step_00000001", "step_00000020",
-                                                          "step_00000045", "step_00000050", "step_00000060"});
+  CHECK(names_in(checkpoints) == std::vector<std::string>{"latest", "step_00000001", "step_00000020", "step_00000045",
+                                                          "step_00000050", "step_00000060"});
 }
 
 TEST_CASE("only names of steps are steps", "[checkpoint]") {
