@@ -1,11 +1,10 @@
-// Vectors of 32 bytes of float or double with explicit fused multiply-add, so that one template serves both types and
-// the rounding of every element is fixed by the source: the build forbids the compiler to fuse on its own.
-// Without FMA hardware a multiply and an add are used; results then differ in the last bit between such machines only.
+// Vectors of float or double, as wide as AVX or else SSE and NEON, with explicit fused multiply-add: one template serves
+// both types, and the rounding of every element is fixed by the source, since the build forbids the compiler to fuse on its
+// own. Without FMA hardware a multiply and an add are used; results differ in the last bit between such machines only.
 #pragma once
 
 #include <cstdint>
 #include <cstring>
-#include <type_traits>
 
 #if defined(__FMA__)
 #include <immintrin.h>
@@ -13,11 +12,16 @@
 
 namespace longhaul::tiles {
 
+#if defined(__AVX__)
+inline constexpr int64_t kVectorBytes = 32;
+#else
+inline constexpr int64_t kVectorBytes = 16;
+#endif
+
 template <class T>
 struct Simd {
-  static constexpr int64_t kBytes = 32;
-  static constexpr int64_t kLanes = kBytes / static_cast<int64_t>(sizeof(T));
-  typedef T Vector __attribute__((vector_size(kBytes)));
+  static constexpr int64_t kLanes = kVectorBytes / static_cast<int64_t>(sizeof(T));
+  typedef T Vector __attribute__((vector_size(kVectorBytes)));
 };
 template <class T>
 using Vector = typename Simd<T>::Vector;
