@@ -32,7 +32,7 @@ add_backports() {
 . /etc/os-release
 
 packages=(
-  g++ cmake ninja-build ccache git ca-certificates
+  g++ cmake ninja-build pkg-config ccache git ca-certificates
   openmpi-bin libopenmpi-dev libhdf5-dev hdf5-tools libopenblas-openmp-dev
   libyaml-cpp-dev libfmt-dev nlohmann-json3-dev libcli11-dev libxxhash-dev libzstd-dev libbenchmark-dev
   python3 python3-numpy python3-h5py bible-kjv
