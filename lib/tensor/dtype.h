@@ -1,13 +1,13 @@
 // Element types, their names and sizes, and the dispatch from a run-time type to a template argument.
 #pragma once
 
-#include <fmt/format.h>
-
 #include <bit>
 #include <cstdint>
 #include <string_view>
 
+#ifndef __CUDACC__  // nvcc cannot compile fmt
 #include "base/error.h"
+#endif
 
 namespace longhaul {
 
@@ -67,6 +67,9 @@ LH_ELEMENT_TYPE(int32_t, I32);
 LH_ELEMENT_TYPE(uint8_t, U8);
 #undef LH_ELEMENT_TYPE
 
+// ShapeError: "{op}: {backend} computes in {wanted}, got {dtype}".
+[[noreturn]] void throw_wrong_type(std::string_view op, std::string_view backend, std::string_view wanted, DType dtype);
+
 // Calls fn with a value of the C++ type for `dtype`, which must be F32 or F64: the types of the CPU backend.
 //   dispatch_float(x.dtype, "rms_norm", [&](auto zero) { using T = decltype(zero); … });
 template <class Fn>
@@ -79,7 +82,7 @@ void dispatch_float(DType dtype, std::string_view op, Fn&& fn) {
     fn(double{});
     return;
   }
-  throw ShapeError("{}: the CPU backend computes in f32 or f64, got {}", op, to_string(dtype));
+  throw_wrong_type(op, "the CPU backend", "f32 or f64", dtype);
 }
 
 }  // namespace longhaul

@@ -2,8 +2,22 @@
 #include "tensor/tensor_view.h"
 
 #include "base/cast.h"
+#include "base/error.h"
 
 namespace longhaul {
+
+Shape::Shape(std::initializer_list<int64_t> sizes) {
+  LH_CHECK(sizes.size() <= kMaxRank, "a tensor has at most {} dimensions, got {}", kMaxRank, sizes.size());
+  for (const int64_t size : sizes) {
+    LH_CHECK(size >= 0, "a dimension cannot be {}", size);
+    sizes_[static_cast<size_t>(rank_++)] = size;
+  }
+}
+
+void Shape::append(int64_t size) {
+  LH_CHECK(rank_ < kMaxRank, "a tensor has at most {} dimensions", kMaxRank);
+  sizes_[static_cast<size_t>(rank_++)] = size;
+}
 
 std::string Shape::to_string() const {
   std::string text = "[";
@@ -11,6 +25,14 @@ std::string Shape::to_string() const {
     text += fmt::format("{}{}", d == 0 ? "" : ", ", (*this)[d]);
   }
   return text + "]";
+}
+
+void throw_wrong_type(std::string_view op, std::string_view backend, std::string_view wanted, DType dtype) {
+  throw ShapeError("{}: {} computes in {}, got {}", op, backend, wanted, to_string(dtype));
+}
+
+void TensorView::throw_read_as(DType wanted) const {
+  throw ShapeError("a {} tensor was read as {}", longhaul::to_string(dtype_), longhaul::to_string(wanted));
 }
 
 TensorView::TensorView(void* data, DType dtype, const Shape& shape, Device device)

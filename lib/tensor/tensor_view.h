@@ -54,7 +54,7 @@ class TensorView {
   template <class T>
   [[nodiscard]] T* data() const {
     if (dtype_ != kDTypeOf<T>) {
-      throw ShapeError("a {} tensor was read as {}", longhaul::to_string(dtype_), longhaul::to_string(kDTypeOf<T>));
+      throw_read_as(kDTypeOf<T>);
     }
     return static_cast<T*>(data_);
   }
@@ -68,6 +68,8 @@ class TensorView {
   [[nodiscard]] TensorView operator[](int64_t index) const;
 
  private:
+  [[noreturn]] void throw_read_as(DType wanted) const;
+
   void* data_ = nullptr;
   DType dtype_ = DType::F32;
   bool present_ = false;

@@ -3,7 +3,8 @@
 #   lh_add_library(base SOURCES error.cpp DEPENDS fmt::fmt TESTS error_test.cpp)
 #
 # makes the static library longhaul::base and the test program base_test. Dependencies are public and must agree with
-# the table of lib/ARCHITECTURE.md. A folder with headers only may leave SOURCES out.
+# the table of lib/ARCHITECTURE.md. A folder with headers only may leave SOURCES out. CUDA_SOURCES and CUDA_DEPENDS belong
+# to builds with the CUDA backend, NO_CUDA_SOURCES (what stands in for them) to the others.
 
 # -Wno-restrict: GCC 12 warns falsely where short strings are joined (GCC bug 105651).
 add_library(longhaul_options INTERFACE)
@@ -22,7 +23,14 @@ if(LONGHAUL_SANITIZE)
   target_link_options(longhaul_options INTERFACE -fsanitize=${LONGHAUL_SANITIZE})
 endif()
 if(LONGHAUL_HAS_CUDA)
+  # cuBLASLt takes tenths of a second to load; programs that use no GPU should not pay for it.
+  target_link_options(longhaul_options INTERFACE -Wl,--as-needed)
   target_compile_definitions(longhaul_options INTERFACE LH_HAS_CUDA=1)
+  # -std by hand: CMake before 3.25.2 ignores CMAKE_CUDA_STANDARD 20. Constexpr functions of the host (Philox) may be called
+  # on the device. Warning 20012 is about the defaulted functions of aggregates and says nothing.
+  target_compile_options(longhaul_options INTERFACE
+    "$<$<COMPILE_LANGUAGE:CUDA>:-std=c++20;--expt-relaxed-constexpr;-diag-suppress=20012;-Xcompiler=-Wall,-Wextra,-Wno-unused-parameter>"
+    "$<$<AND:$<COMPILE_LANGUAGE:CUDA>,$<BOOL:${LONGHAUL_WERROR}>>:-Werror=all-warnings>")
 endif()
 
 # One BLAS thread a rank: ranks are the parallelism of the CPU backend, and of the tests.
@@ -30,10 +38,13 @@ set(LONGHAUL_TEST_ENVIRONMENT
   "OMP_NUM_THREADS=1;OPENBLAS_NUM_THREADS=1;OMPI_ALLOW_RUN_AS_ROOT=1;OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1;OMPI_MCA_rmaps_base_oversubscribe=1;OMPI_MCA_mpi_yield_when_idle=1;OMPI_MCA_btl_vader_single_copy_mechanism=none")
 
 function(lh_add_library name)
-  cmake_parse_arguments(ARG "" "" "SOURCES;CUDA_SOURCES;DEPENDS;PRIVATE;TESTS;TEST_DEPENDS" ${ARGN})
+  cmake_parse_arguments(ARG "" "" "SOURCES;CUDA_SOURCES;NO_CUDA_SOURCES;DEPENDS;PRIVATE;CUDA_DEPENDS;TESTS;TEST_DEPENDS" ${ARGN})
   set(sources ${ARG_SOURCES})
   if(LONGHAUL_HAS_CUDA)
     list(APPEND sources ${ARG_CUDA_SOURCES})
+    list(APPEND ARG_PRIVATE ${ARG_CUDA_DEPENDS})
+  else()
+    list(APPEND sources ${ARG_NO_CUDA_SOURCES})
   endif()
   if(sources)
     add_library(longhaul_${name} STATIC ${sources})
