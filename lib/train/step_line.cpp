@@ -39,6 +39,10 @@ std::string to_text(const StepLine& line) {
                      tflops_per_rank(line) * 1e3, line.max_violation, short_duration(line.seconds_left));
 }
 
+std::string to_note(const StepLine& line) {
+  return fmt::format("loss {:.4f}  {:.0f} tok/s  left {}", line.loss, tokens_per_second(line), short_duration(line.seconds_left));
+}
+
 std::string short_duration(double seconds) {
   const auto total = static_cast<int64_t>(seconds + 0.5);
   if (total >= 3600) {

@@ -28,6 +28,8 @@ struct StepLine {
 [[nodiscard]] nlohmann::json to_json(const StepLine& line);
 // "step 12/600 [8k] loss 5.1234 grad_norm 1.23 lr 3.00e-04 4211 tok/s 0.12 TFLOP/s/rank violation 0.31 left 4m10s"
 [[nodiscard]] std::string to_text(const StepLine& line);
+// "loss 5.1234  4211 tok/s  left 4m10s", beside the progress bar.
+[[nodiscard]] std::string to_note(const StepLine& line);
 // "1h02m", "4m10s", "12s"
 [[nodiscard]] std::string short_duration(double seconds);
 
