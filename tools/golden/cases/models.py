@@ -180,8 +180,11 @@ def build(rng, config, lengths, prefix, a_log_shape):
             "reference.safetensors": reference}
 
 
+# Seeds whose model is well conditioned: rounding every weight to float32 and back moves no gradient by more than 2e-5.
+# With others a document's first token may have q nearly at right angles to k: its output is next to nothing, the output norm
+# makes it 300 times larger, and the gradients of a float32 program are wrong by 1e-3, whoever wrote it.
 CASES = [
-    Case("model_k3", "model_k3", 8001, "eight layers in the form of Kimi K3 over four packed documents; A_log is not padded",
+    Case("model_k3", "model_k3", 8080, "eight layers in the form of Kimi K3 over four packed documents; A_log is not padded",
          lambda rng: build(rng, K3_CONFIG, (19, 1, 6, 16), "language_model.", (-1,))),
     Case("model_kimi_linear", "model_kimi_linear", 8002, "six layers in the form of Kimi Linear over four packed documents",
          lambda rng: build(rng, KIMI_LINEAR_CONFIG, (21, 1, 2, 9), "", (1, 1, -1, 1))),
