@@ -25,14 +25,15 @@ __host__ __device__ constexpr uint32_t panel_offset(int row, int column, int row
 }
 __host__ __device__ constexpr int panel_bytes(int rows, int columns) { return rows * columns * 2; }
 
-// What the recurrence reads of a chunk and head; G is the inclusive sum of g from the chunk's first row.
+// What the recurrence reads of a chunk and head; G is the inclusive sum of g from the chunk's first row. For keys and
+// queries of norm 1 all of it is at most 1, so fp16 has 3 bits more than bf16 and range enough.
 template <int K>
 struct ChunkImage {
-  static constexpr int kKeys = 0;                                        // bf16 [64, K] k e^G
-  static constexpr int kQueries = kKeys + panel_bytes(kChunk, K);        // bf16 [64, K] scale q e^G
-  static constexpr int kLeaving = kQueries + panel_bytes(kChunk, K);     // bf16 [64, K] k e^{G_C - G}
-  static constexpr int kSolve = kLeaving + panel_bytes(kChunk, K);       // bf16 [64, 64] (I + L)^-1 - I
-  static constexpr int kScores = kSolve + panel_bytes(kChunk, kChunk);   // bf16 [64, 64] A
+  static constexpr int kKeys = 0;                                        // fp16 [64, K] k e^G
+  static constexpr int kQueries = kKeys + panel_bytes(kChunk, K);        // fp16 [64, K] scale q e^G
+  static constexpr int kLeaving = kQueries + panel_bytes(kChunk, K);     // fp16 [64, K] k e^{G_C - G}
+  static constexpr int kSolve = kLeaving + panel_bytes(kChunk, K);       // fp16 [64, 64] (I + L)^-1 - I
+  static constexpr int kScores = kSolve + panel_bytes(kChunk, kChunk);   // fp16 [64, 64] A
   static constexpr int kDecay = kScores + panel_bytes(kChunk, kChunk);   // fp32 [K] e^{G_C}
   static constexpr int kBeta = kDecay + K * 4;                           // fp32 [64] 0 beyond the chunk's rows
   static constexpr int kBytes = kBeta + kChunk * 4;

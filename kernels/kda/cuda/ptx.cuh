@@ -70,6 +70,31 @@ __device__ __forceinline__ uint32_t pack_f16(float low, float high) {
 __device__ __forceinline__ float bf16_low(uint32_t pair) { return __uint_as_float(pair << 16); }
 __device__ __forceinline__ float bf16_high(uint32_t pair) { return __uint_as_float(pair & 0xffff0000u); }
 
+__device__ __forceinline__ float f16_low(uint32_t pair) {
+  float r;
+  asm("{\n.reg .b16 l, h;\nmov.b32 {l, h}, %1;\ncvt.f32.f16 %0, l;\n}" : "=f"(r) : "r"(pair));
+  return r;
+}
+__device__ __forceinline__ float f16_high(uint32_t pair) {
+  float r;
+  asm("{\n.reg .b16 l, h;\nmov.b32 {l, h}, %1;\ncvt.f32.f16 %0, h;\n}" : "=f"(r) : "r"(pair));
+  return r;
+}
+// The larger of a and |b|, by halves.
+__device__ __forceinline__ uint32_t max_abs_f16(uint32_t a, uint32_t b) {
+  uint32_t r;
+  asm("{\n.reg .b32 x;\nabs.f16x2 x, %2;\nmax.f16x2 %0, %1, x;\n}" : "=r"(r) : "r"(a), "r"(b));
+  return r;
+}
+__device__ __forceinline__ uint32_t max_abs_bf16(uint32_t a, uint32_t b) {
+  uint32_t r;
+  asm("{\n.reg .b32 x;\nabs.bf16x2 x, %2;\nmax.bf16x2 %0, %1, x;\n}" : "=r"(r) : "r"(a), "r"(b));
+  return r;
+}
+__device__ __forceinline__ bool any_lane(bool x) { return __any_sync(0xffffffffu, x) != 0; }
+__device__ __forceinline__ uint32_t bits_of(float x) { return __float_as_uint(x); }
+__device__ __forceinline__ float float_of(uint32_t x) { return __uint_as_float(x); }
+
 // Loads that pass by L1: each value is read once.
 template <class T>
 __device__ __forceinline__ T load_once(const T* p) {
@@ -115,7 +140,7 @@ template <Order kOrder, Sign kSign>
 __device__ __forceinline__ void wgmma_n32(float* d, const uint32_t (&a)[4], uint64_t b, Into into) {
   asm volatile(
       "{\n.reg .pred p;\nsetp.ne.b32 p, %21, 0;\n"
-      "wgmma.mma_async.sync.aligned.m64n32k16.f32.bf16.bf16 {"
+      "wgmma.mma_async.sync.aligned.m64n32k16.f32.f16.f16 {"
       "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15"
       "}, {%16, %17, %18, %19}, %20, p, %22, 1, %23;\n}\n"
       :
@@ -129,7 +154,7 @@ template <Order kOrder, Sign kSign>
 __device__ __forceinline__ void wgmma_n64(float* d, const uint32_t (&a)[4], uint64_t b, Into into) {
   asm volatile(
       "{\n.reg .pred p;\nsetp.ne.b32 p, %37, 0;\n"
-      "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {"
+      "wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16 {"
       "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
       "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
       "}, {%32, %33, %34, %35}, %36, p, %38, 1, %39;\n}\n"
@@ -146,7 +171,7 @@ template <Order kOrder, Sign kSign>
 __device__ __forceinline__ void wgmma_n128(float* d, const uint32_t (&a)[4], uint64_t b, Into into) {
   asm volatile(
       "{\n.reg .pred p;\nsetp.ne.b32 p, %69, 0;\n"
-      "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 {"
+      "wgmma.mma_async.sync.aligned.m64n128k16.f32.f16.f16 {"
       "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
       "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, "
       "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, "
@@ -174,6 +199,16 @@ __device__ __forceinline__ void wgmma_wait() {
 // Keeps the compiler from moving the use of an accumulator across a wait or a fence.
 __device__ __forceinline__ void hold(float& x) { asm volatile("" : "+f"(x)::"memory"); }
 __device__ __forceinline__ void hold(uint32_t& x) { asm volatile("" : "+r"(x)::"memory"); }
+
+// All threads of a warpgroup.
+template <int kRegisters>
+__device__ __forceinline__ void fewer_registers() {
+  asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(kRegisters));
+}
+template <int kRegisters>
+__device__ __forceinline__ void more_registers() {
+  asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kRegisters));
+}
 
 __device__ __forceinline__ void mbarrier_init(uint32_t barrier, int arrivals) {
   asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals) : "memory");

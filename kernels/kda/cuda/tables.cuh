@@ -32,7 +32,7 @@ struct TablesParams {
 };
 
 // One block. A document of no tokens has no chunk but one segment, which carries its state through.
-inline __global__ void __launch_bounds__(kTablesThreads) tables_kernel(const TablesParams p) {
+static __global__ void __launch_bounds__(kTablesThreads) tables_kernel(const TablesParams p) {
   auto* sums = reinterpret_cast<int32_t*>(dynamic_shared());  // [2, 2, threads], then lengths [kSortedSegments]
   const int t = thread_index();
   const int threads = block_threads();

@@ -42,6 +42,8 @@ namespace longhaul::kda::cuda {
 
 using std::max;
 using std::min;
+using std::fabs;
+inline float fabsf(float x) { return std::fabs(x); }
 
 enum class Order : uint8_t { RowsOfPanel, ColumnsOfPanel };
 enum class Sign : uint8_t { Plus, Minus };
@@ -102,6 +104,24 @@ inline uint32_t pack_bf16(float low, float high) { return to_bf16(low) | (to_bf1
 inline uint32_t pack_f16(float low, float high) { return to_f16(low) | (to_f16(high) << 16); }
 inline float bf16_low(uint32_t pair) { return from_bf16(pair & 0xffffU); }
 inline float bf16_high(uint32_t pair) { return from_bf16(pair >> 16); }
+
+inline float f16_low(uint32_t pair) { return from_f16(pair & 0xffffU); }
+inline float f16_high(uint32_t pair) { return from_f16(pair >> 16); }
+inline uint32_t max_abs_f16(uint32_t a, uint32_t b) {
+  return pack_f16(max(f16_low(a), std::fabs(f16_low(b))), max(f16_high(a), std::fabs(f16_high(b))));
+}
+inline uint32_t max_abs_bf16(uint32_t a, uint32_t b) {
+  return pack_bf16(max(bf16_low(a), std::fabs(bf16_low(b))), max(bf16_high(a), std::fabs(bf16_high(b))));
+}
+inline bool any_lane(bool x) {
+  float value = x ? 1.0F : 0.0F;
+  for (int mask = 16; mask > 0; mask /= 2) {
+    value = max(value, shuffle_xor(value, mask));
+  }
+  return value > 0;
+}
+inline uint32_t bits_of(float x) { return std::bit_cast<uint32_t>(x); }
+inline float float_of(uint32_t x) { return std::bit_cast<float>(x); }
 
 template <class T>
 T load_once(const T* p) {
@@ -211,7 +231,7 @@ inline float descriptor_element(uint64_t descriptor, Order order, int n, int k) 
     address += un / 64 * leading + un % 64 * 2 + uk / 8 * stride + uk % 8 * 128;
   }
   address ^= ((address >> 7) & 7U) << 4;
-  return from_bf16(*at_shared<uint16_t>(address));
+  return from_f16(*at_shared<uint16_t>(address));
 }
 
 struct WgmmaOperands {
@@ -231,7 +251,7 @@ void wgmma_together(void** all) {
   for (int warp = 0; warp < 4; ++warp) {
     float a[16][16];
     for (int l = 0; l < 32; ++l) {
-      unpack_a(static_cast<WgmmaOperands*>(all[32 * warp + l])->a, l, a, from_bf16);
+      unpack_a(static_cast<WgmmaOperands*>(all[32 * warp + l])->a, l, a, from_f16);
     }
     for (int l = 0; l < 32; ++l) {
       auto* lane = static_cast<WgmmaOperands*>(all[32 * warp + l]);
@@ -270,6 +290,11 @@ template <int kLeft>
 void wgmma_wait() {}
 inline void hold(float&) {}
 inline void hold(uint32_t&) {}
+
+template <int kRegisters>
+void fewer_registers() {}
+template <int kRegisters>
+void more_registers() {}
 
 // Kept in the 8 bytes of shared memory that the barrier has there.
 struct PackedBarrier {

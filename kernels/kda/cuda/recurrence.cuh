@@ -1,0 +1,487 @@
+// The walk along a document: one block a segment, head and part of the value columns, each warpgroup 64 value columns.
+// Rows of everything here are value columns, so that the state S^T [64, K] stays in the registers of its warpgroup in
+// fp32 from the first chunk to the last, and every product takes its left operand from registers:
+//   P = S^T (k e^G)^T        R = beta (v^T - P)       Vt = R + R (T - I)^T
+//   O = S^T (q e^G)^T + Vt A^T                        S^T <- S^T Diag(e^{G_C}) + Vt (k e^{G_C - G})
+// The identity in T = (I + L)^-1 is added in fp32. Warpgroups never exchange anything. Products are in fp16, with each
+// row scaled to its range (row_scale.cuh): bf16's 8 bits do not do when keys are nearly parallel and beta near 1, where
+// residuals alternate and cancel over the chunk.
+#pragma once
+
+#include "kernels/kda/cuda/pipeline.cuh"
+#include "kernels/kda/cuda/products.cuh"
+#include "kernels/kda/cuda/row_scale.cuh"
+
+namespace longhaul::kda::cuda {
+
+// Output: outputs and the final state. Training: these, and what backward reads. Transfer: what a segment does to a
+// state, S_out = M S_in + S_ext; the first parts walk S_ext from the state zero, the others M from the identity without
+// values.
+enum class Walk : uint8_t { Output, Training, Transfer };
+
+struct RecurrenceParams {
+  Tables tables;
+  int documents;
+  int heads;
+  const unsigned char* images;
+  const uint16_t* v;           // bf16 [tokens, heads, V]
+  int64_t v_stride;            // elements between tokens
+  uint16_t* o;                 // bf16 [tokens, heads, V]
+  int64_t o_stride;
+  const float* initial_state;  // [documents, heads, K, V] or absent
+  float* final_state;          // [documents, heads, K, V] or absent
+  float* leaving_state;        // [segments, heads, V, K] S_ext^T, after the merge S^T leaving the segment
+  float* transfer_matrix;      // [segments, heads, K, K] M^T
+  unsigned char* states;       // Training: bf16 panels [V, K] of S^T entering each chunk, [chunks, heads]
+  unsigned char* residuals;    // Training: bf16 panels [64, V] of Vt, [chunks, heads]
+};
+
+template <int K, int kGroups>
+struct RecurrenceShared {
+  static constexpr int kColumns = 64 * kGroups;  // value columns of the block
+  static constexpr int kImage = 0;
+  static constexpr int kValues = static_cast<int>(round_up_to(ChunkImage<K>::kBytes, 1024));
+  static constexpr int kStage = kValues + TokenRows::bytes(kColumns);
+  static constexpr int kOutput = kStages * kStage;
+  static constexpr int kResidual = kOutput + TokenRows::bytes(kColumns);
+  static constexpr int kBarriers = kResidual + TokenRows::bytes(kColumns);
+  static constexpr int kBytes = kBarriers + Ring::kBytes;
+  // The warpgroup that feeds gives registers away where two others compute: a multiprocessor has 65536.
+  static constexpr bool kTrades = kGroups > 1;
+  static constexpr int kThreads = 128 * kGroups + (kTrades ? 128 : 32);
+  static constexpr int kFeedRegisters = 24;
+  static constexpr int kComputeRegisters = 240;
+};
+
+// Where a register of a [64, columns] accumulator lies: row of the warpgroup, column.
+__device__ __forceinline__ int register_row(int i, int warp, int lane) { return warp % 4 * 16 + lane / 4 + i / 2 % 2 * 8; }
+__device__ __forceinline__ int register_column(int i, int lane) { return i / 4 * 8 + lane % 4 * 2 + i % 2; }
+
+// D tiles of the warp, [16 values, 64 tokens], times a factor a row, to token rows in bf16.
+__device__ __forceinline__ void stage_rows(TokenRows to, const float (&d)[32], const float (&factor)[2], int column, int lane) {
+#pragma unroll
+  for (int n = 0; n < 4; ++n) {
+    const float* left = d + 8 * n;
+    const float* right = left + 4;
+    const uint32_t tiles[4] = {
+        pack_bf16(left[0] * factor[0], left[1] * factor[0]), pack_bf16(left[2] * factor[1], left[3] * factor[1]),
+        pack_bf16(right[0] * factor[0], right[1] * factor[0]), pack_bf16(right[2] * factor[1], right[3] * factor[1])};
+    stmatrix_transposed(transposed_tiles(to, 16 * n, column, lane), tiles);
+  }
+}
+
+template <int K, int V, int kGroups, Engine kEngine, Walk kWalk>
+class Recurrence {
+ public:
+  using S = RecurrenceShared<K, kGroups>;
+  using I = ChunkImage<K>;
+
+  __device__ __forceinline__ Recurrence(const RecurrenceParams& p, const SegmentEntry& segment, int segment_index, int head,
+                                        int part)
+      : p_(p), segment_(segment), segment_index_(segment_index), head_(head), part_(part) {}
+
+  __device__ __forceinline__ void feed(Ring ring, int lane) const;
+  __device__ __forceinline__ void compute(Ring ring, int thread);
+
+ private:
+  [[nodiscard]] __device__ __forceinline__ bool is_matrix() const {
+    return kWalk == Walk::Transfer && part_ * S::kColumns >= V;
+  }
+  [[nodiscard]] __device__ __forceinline__ int64_t state_offset() const {
+    return (static_cast<int64_t>(segment_index_) * p_.heads + head_) * V * K;
+  }
+  [[nodiscard]] __device__ __forceinline__ int64_t image_index(int step) const {
+    return static_cast<int64_t>(segment_.first_chunk + step) * p_.heads + head_;
+  }
+  // D tiles of v^T: [n] tokens 16 n to 16 n + 15.
+  __device__ __forceinline__ void load_values(uint32_t (&v)[4][4], TokenRows values, int column, int lane) const {
+#pragma unroll
+    for (int n = 0; n < 4; ++n) {
+      if (is_matrix()) {
+        v[n][0] = v[n][1] = v[n][2] = v[n][3] = 0;
+      } else {
+        ldmatrix_transposed(v[n], transposed_tiles(values, 16 * n, column, lane));
+      }
+    }
+  }
+  __device__ __forceinline__ void load_state(float (&s)[K / 2], int warp, int lane) const;
+  __device__ __forceinline__ void store_state(const float (&s)[K / 2], int warp, int lane) const;
+  __device__ __forceinline__ void save_state(const float (&s)[K / 2], int step, int warp, int lane) const;
+  __device__ __forceinline__ void write_rows(int step, int thread) const;
+
+  const RecurrenceParams& p_;
+  SegmentEntry segment_;
+  int segment_index_;
+  int head_;
+  int part_;
+  RowScale scale_;
+};
+
+template <int K, int V, int kGroups, Engine kEngine, Walk kWalk>
+__device__ __forceinline__ void Recurrence<K, V, kGroups, kEngine, kWalk>::feed(Ring ring, int lane) const {
+  const uint32_t base = shared_address(dynamic_shared());
+  for (int step = 0; step < segment_.chunks; ++step) {
+    const ChunkEntry chunk = p_.tables.chunks[segment_.first_chunk + step];
+    const int stage = step % kStages;
+    const uint32_t to = base + static_cast<uint32_t>(stage * S::kStage);
+    const TokenRows values{to + S::kValues, S::kColumns};
+    const int rows = is_matrix() ? 0 : chunk.rows;
+    ring.wait_empty(step);
+    if (!is_matrix()) {
+      zero_missing_rows(values, rows, lane);
+    }
+    sync_warp();
+    if (lane == 0) {
+      mbarrier_arrive_expect(ring.full(stage), static_cast<uint32_t>(I::kBytes + rows * 2 * S::kColumns));
+      bulk_load(to + S::kImage, p_.images + image_index(step) * I::kBytes, I::kBytes, ring.full(stage));
+    }
+    sync_warp();
+    const int64_t at = chunk.first_token * p_.v_stride + static_cast<int64_t>(head_) * V + part_ * S::kColumns;
+    load_token_rows(values, p_.v + (rows > 0 ? at : 0), p_.v_stride, rows, ring.full(stage), lane);
+  }
+}
+
+template <int K, int V, int kGroups, Engine kEngine, Walk kWalk>
+__device__ __forceinline__ void Recurrence<K, V, kGroups, kEngine, kWalk>::load_state(float (&s)[K / 2], int warp,
+                                                                                      int lane) const {
+  const int first_row = part_ * S::kColumns + warp / 4 * 64;
+  const float* given = segment_.position == 0 ? p_.initial_state : nullptr;
+  const int64_t given_at = (static_cast<int64_t>(segment_.document) * p_.heads + head_) * K * V;
+  const bool merged = kWalk != Walk::Transfer && segment_.position > 0;
+  const float* entering = merged ? p_.leaving_state + state_offset() - static_cast<int64_t>(p_.heads) * V * K : nullptr;
+#pragma unroll
+  for (int i = 0; i < K / 2; ++i) {
+    const int row = first_row + register_row(i, warp, lane);
+    const int column = register_column(i, lane);
+    float value = 0.0F;
+    if (is_matrix()) {
+      value = row - V == column ? 1.0F : 0.0F;
+    } else if (merged) {
+      value = entering[row * K + column];
+    } else if (given != nullptr) {
+      value = given[given_at + static_cast<int64_t>(column) * V + row];
+    }
+    s[i] = value;
+  }
+}
+
+template <int K, int V, int kGroups, Engine kEngine, Walk kWalk>
+__device__ __forceinline__ void Recurrence<K, V, kGroups, kEngine, kWalk>::store_state(const float (&s)[K / 2], int warp,
+                                                                                       int lane) const {
+  const int first_row = part_ * S::kColumns + warp / 4 * 64;
+  if constexpr (kWalk == Walk::Transfer) {
+    float* to = is_matrix() ? p_.transfer_matrix + (static_cast<int64_t>(segment_index_) * p_.heads + head_) * K * K - V * K
+                            : p_.leaving_state + state_offset();
+#pragma unroll
+    for (int i = 0; i < K / 2; i += 2) {
+      const int row = first_row + register_row(i, warp, lane);
+      *reinterpret_cast<float2*>(to + row * K + register_column(i, lane)) = make_float2(s[i] * scale_.back[i / 2 % 2], s[i + 1] * scale_.back[i / 2 % 2]);
+    }
+    return;
+  }
+  if (p_.final_state == nullptr || segment_.is_last == 0) {
+    return;
+  }
+  float* to = p_.final_state + (static_cast<int64_t>(segment_.document) * p_.heads + head_) * K * V;
+#pragma unroll
+  for (int i = 0; i < K / 2; ++i) {
+    to[static_cast<int64_t>(register_column(i, lane)) * V + first_row + register_row(i, warp, lane)] = s[i] * scale_.back[i / 2 % 2];
+  }
+}
+
+template <int K, int V, int kGroups, Engine kEngine, Walk kWalk>
+__device__ __forceinline__ void Recurrence<K, V, kGroups, kEngine, kWalk>::save_state(const float (&s)[K / 2], int step,
+                                                                                      int warp, int lane) const {
+  unsigned char* to = p_.states + image_index(step) * panel_bytes(V, K);
+  const int first_row = part_ * S::kColumns + warp / 4 * 64;
+#pragma unroll
+  for (int i = 0; i < K / 2; i += 2) {
+    const float back = scale_.back[i / 2 % 2];
+    const uint32_t at = panel_offset(first_row + register_row(i, warp, lane), register_column(i, lane), V);
+    *reinterpret_cast<uint32_t*>(to + at) = pack_bf16(s[i] * back, s[i + 1] * back);
+  }
+}
+
+// The warpgroup's staged 64 columns to global memory, 16 bytes a thread.
+template <int K, int V, int kGroups, Engine kEngine, Walk kWalk>
+__device__ __forceinline__ void Recurrence<K, V, kGroups, kEngine, kWalk>::write_rows(int step, int thread) const {
+  const ChunkEntry chunk = p_.tables.chunks[segment_.first_chunk + step];
+  unsigned char* shared = dynamic_shared();
+  const int group = thread / 128;
+  const int column = group * 64 + thread % 8 * 8;  // in the block
+  uint16_t* o = p_.o + chunk.first_token * p_.o_stride + static_cast<int64_t>(head_) * V + part_ * S::kColumns + column;
+  unsigned char* residual = p_.residuals + image_index(step) * panel_bytes(kChunk, V);
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    const int row = thread % 128 / 8 + 16 * i;
+    const uint32_t at = static_cast<uint32_t>(row * TokenRows::row_bytes(S::kColumns) + 2 * column);
+    if (row < chunk.rows) {
+      *reinterpret_cast<uint4*>(o + row * p_.o_stride) = *reinterpret_cast<const uint4*>(shared + S::kOutput + at);
+    }
+    if constexpr (kWalk == Walk::Training) {
+      *reinterpret_cast<uint4*>(residual + panel_offset(row, part_ * S::kColumns + column, kChunk)) =
+          *reinterpret_cast<const uint4*>(shared + S::kResidual + at);
+    }
+  }
+}
+
+template <int K, int V, int kGroups, Engine kEngine, Walk kWalk>
+__device__ __forceinline__ void Recurrence<K, V, kGroups, kEngine, kWalk>::compute(Ring ring, int thread) {
+  constexpr bool writes = kWalk != Walk::Transfer;
+  constexpr bool saves = kWalk == Walk::Training;
+  const int warp = thread / 32;
+  const int lane = thread % 32;
+  const int group = warp / 4;
+  const int column = warp * 16;  // first value column of the warp, in the block
+  unsigned char* shared = dynamic_shared();
+  const uint32_t base = shared_address(shared);
+  float s[K / 2];
+  load_state(s, warp, lane);
+  for (int step = 0; step < segment_.chunks; ++step) {
+    const int stage = step % kStages * S::kStage;
+    const uint32_t image = base + static_cast<uint32_t>(stage);
+    const Panel keys{image + I::kKeys, kChunk};
+    const Panel queries{image + I::kQueries, kChunk};
+    const Panel leaving{image + I::kLeaving, kChunk};
+    const Panel solve{image + I::kSolve, kChunk};
+    const Panel scores{image + I::kScores, kChunk};
+    const TokenRows values{image + S::kValues, S::kColumns};
+    const auto* decay = reinterpret_cast<const float*>(shared + stage + I::kDecay);
+    const auto* beta = reinterpret_cast<const float*>(shared + stage + I::kBeta);
+
+    ring.wait_full(step);
+    uint32_t sb[K / 16][4];
+#pragma unroll
+    for (int k = 0; k < K / 16; ++k) {
+      round_to_a<Format::F16>(sb[k], s + 8 * k, s + 8 * k + 4);
+    }
+    {
+      uint32_t v[4][4];
+      load_values(v, values, column, lane);
+      scale_.template fit<K>(s, sb, v);
+    }
+#pragma unroll
+    for (int k = 0; k < K / 16; ++k) {
+      hold_all<kEngine>(sb[k]);
+    }
+    if constexpr (saves) {
+      save_state(s, step, warp, lane);
+    }
+    float r[32];
+    float o[32];
+    begin_products<kEngine>();
+#pragma unroll
+    for (int k = 0; k < K / 16; ++k) {
+      multiply<kEngine, 64, Order::RowsOfPanel>(r, sb[k], keys, 0, 16 * k, k == 0 ? Into::Set : Into::Add, lane);
+    }
+    end_products<kEngine>();
+    if constexpr (writes) {
+#pragma unroll
+      for (int k = 0; k < K / 16; ++k) {
+        multiply<kEngine, 64, Order::RowsOfPanel>(o, sb[k], queries, 0, 16 * k, k == 0 ? Into::Set : Into::Add, lane);
+      }
+      end_products<kEngine>();
+    }
+    wait_products<kEngine, writes ? 1 : 0>();
+    hold_all<kEngine>(r);
+    uint32_t rb[4][4];
+    {
+      uint32_t v[4][4];
+      load_values(v, values, column, lane);
+#pragma unroll
+      for (int n = 0; n < 8; ++n) {
+        const float2 b = *reinterpret_cast<const float2*>(beta + register_column(4 * n, lane));
+        float* x = r + 4 * n;
+        const uint32_t* pair = v[n / 2] + n % 2 * 2;
+        x[0] = b.x * (bf16_low(pair[0]) * scale_.to[0] - x[0]);
+        x[1] = b.y * (bf16_high(pair[0]) * scale_.to[0] - x[1]);
+        x[2] = b.x * (bf16_low(pair[1]) * scale_.to[1] - x[2]);
+        x[3] = b.y * (bf16_high(pair[1]) * scale_.to[1] - x[3]);
+      }
+    }
+#pragma unroll
+    for (int n = 0; n < 4; ++n) {
+      round_to_a<Format::F16>(rb[n], r + 8 * n, r + 8 * n + 4);
+    }
+#pragma unroll
+    for (int n = 0; n < 4; ++n) {
+      hold_all<kEngine>(rb[n]);
+    }
+    hold_all<kEngine>(r);
+    begin_products<kEngine>();
+#pragma unroll
+    for (int k = 0; k < 4; ++k) {
+      multiply<kEngine, 64, Order::RowsOfPanel>(r, rb[k], solve, 0, 16 * k, Into::Add, lane);
+    }
+    end_products<kEngine>();
+#pragma unroll
+    for (int i = 0; i < K / 2; i += 4) {
+      const float2 d = *reinterpret_cast<const float2*>(decay + register_column(i, lane));
+      s[i] *= d.x;
+      s[i + 1] *= d.y;
+      s[i + 2] *= d.x;
+      s[i + 3] *= d.y;
+    }
+    wait_products<kEngine, 0>();
+    hold_all<kEngine>(r);
+    // The left operands stay where they are until their products are done.
+#pragma unroll
+    for (int k = 0; k < K / 16; ++k) {
+      hold_all<kEngine>(sb[k]);
+    }
+#pragma unroll
+    for (int n = 0; n < 4; ++n) {
+      hold_all<kEngine>(rb[n]);
+    }
+    uint32_t vb[4][4];
+#pragma unroll
+    for (int n = 0; n < 4; ++n) {
+      round_to_a<Format::F16>(vb[n], r + 8 * n, r + 8 * n + 4);
+      hold_all<kEngine>(vb[n]);
+    }
+    hold_all<kEngine>(s);
+    if constexpr (writes) {
+      hold_all<kEngine>(o);
+    }
+    begin_products<kEngine>();
+    if constexpr (writes) {
+#pragma unroll
+      for (int k = 0; k < 4; ++k) {
+        multiply<kEngine, 64, Order::RowsOfPanel>(o, vb[k], scores, 0, 16 * k, Into::Add, lane);
+      }
+      end_products<kEngine>();
+    }
+#pragma unroll
+    for (int k = 0; k < 4; ++k) {
+      multiply<kEngine, K, Order::ColumnsOfPanel>(s, vb[k], leaving, 16 * k, 0, Into::Add, lane);
+    }
+    end_products<kEngine>();
+    if constexpr (writes) {
+      wait_products<kEngine, 1>();
+      hold_all<kEngine>(o);
+      sync_named(1 + group, 128);
+      stage_rows({base + S::kOutput, S::kColumns}, o, scale_.back, column, lane);
+      if constexpr (saves) {
+        stage_rows({base + S::kResidual, S::kColumns}, r, scale_.back, column, lane);
+      }
+      sync_named(1 + group, 128);
+      write_rows(step, thread);
+    }
+    wait_products<kEngine, 0>();
+    hold_all<kEngine>(s);
+#pragma unroll
+    for (int n = 0; n < 4; ++n) {
+      hold_all<kEngine>(vb[n]);
+    }
+    if (lane == 0) {
+      mbarrier_arrive(ring.empty(step % kStages));
+    }
+  }
+  store_state(s, warp, lane);
+}
+
+template <int K, int V, int kGroups, Engine kEngine, Walk kWalk>
+__global__ void __launch_bounds__(RecurrenceShared<K, kGroups>::kThreads, 1) recurrence_kernel(const RecurrenceParams p) {
+  using S = RecurrenceShared<K, kGroups>;
+  constexpr int parts = (kWalk == Walk::Transfer ? V + K : V) / S::kColumns;
+  const int part = block_index() % parts;
+  const int head = block_index() / parts % p.heads;
+  const int slot = block_index() / parts / p.heads;
+  if (slot >= p.tables.document_segments[p.documents]) {
+    return;
+  }
+  const int segment_index = p.tables.order[slot];
+  const SegmentEntry segment = p.tables.segments[segment_index];
+  if constexpr (kWalk == Walk::Transfer) {
+    // The last segment hands on nothing, and the first one starts from the given state, which needs no matrix.
+    if (segment.is_last != 0 || (segment.position == 0 && part * S::kColumns >= V)) {
+      return;
+    }
+  }
+  const Ring ring{shared_address(dynamic_shared()) + S::kBarriers};
+  const int thread = thread_index();
+  if (thread == 0) {
+    ring.init(4 * kGroups);
+  }
+  sync_block();
+  Recurrence<K, V, kGroups, kEngine, kWalk> walk(p, segment, segment_index, head, part);
+  if (thread >= 128 * kGroups) {
+    if constexpr (S::kTrades) {
+      fewer_registers<S::kFeedRegisters>();
+    }
+    if (thread < 128 * kGroups + 32) {
+      walk.feed(ring, thread % 32);
+    }
+  } else {
+    if constexpr (S::kTrades) {
+      more_registers<S::kComputeRegisters>();
+    }
+    walk.compute(ring, thread);
+  }
+}
+
+// ---- states between segments ----
+
+struct MergeParams {
+  Tables tables;
+  int documents;
+  int heads;
+  float* leaving_state;          // [segments, heads, V, K]: S_ext^T in, S^T leaving the segment out
+  const float* transfer_matrix;  // [segments, heads, K, K] M^T
+};
+
+inline constexpr int kMergeRows = 16;
+
+// One block a document, head and 16 value columns, K threads: S^T_s = S^T_{s-1} M_s^T + S_ext,s^T in fp32, in order.
+template <int K, int V>
+__global__ void __launch_bounds__(K) merge_kernel(const MergeParams p) {
+  constexpr int parts = V / kMergeRows;
+  const int part = block_index() % parts;
+  const int head = block_index() / parts % p.heads;
+  const int document = block_index() / parts / p.heads;
+  const int first = p.tables.document_segments[document];
+  const int last = p.tables.document_segments[document + 1] - 1;
+  if (last - first < 2) {
+    return;
+  }
+  auto* state = reinterpret_cast<float*>(dynamic_shared());  // [K, 16]
+  const int column = thread_index();
+  const auto rows_of = [&](int segment) {
+    return p.leaving_state + ((static_cast<int64_t>(segment) * p.heads + head) * V + part * kMergeRows) * K + column;
+  };
+  const float* start = rows_of(first);
+#pragma unroll
+  for (int v = 0; v < kMergeRows; ++v) {
+    state[column * kMergeRows + v] = start[v * K];
+  }
+  for (int segment = first + 1; segment < last; ++segment) {
+    sync_block();
+    float* out = rows_of(segment);
+    const float* matrix = p.transfer_matrix + (static_cast<int64_t>(segment) * p.heads + head) * K * K + column;
+    float sum[kMergeRows];
+#pragma unroll
+    for (int v = 0; v < kMergeRows; ++v) {
+      sum[v] = out[v * K];
+    }
+#pragma unroll 8
+    for (int r = 0; r < K; ++r) {
+      const float m = matrix[r * K];
+#pragma unroll
+      for (int v = 0; v < kMergeRows; v += 4) {
+        const float4 x = *reinterpret_cast<const float4*>(state + r * kMergeRows + v);
+        sum[v] += x.x * m;
+        sum[v + 1] += x.y * m;
+        sum[v + 2] += x.z * m;
+        sum[v + 3] += x.w * m;
+      }
+    }
+    sync_block();
+#pragma unroll
+    for (int v = 0; v < kMergeRows; ++v) {
+      out[v * K] = sum[v];
+      state[column * kMergeRows + v] = sum[v];
+    }
+  }
+}
+
+}  // namespace longhaul::kda::cuda

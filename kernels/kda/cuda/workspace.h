@@ -1,0 +1,85 @@
+// Where things lie in the caller's workspace and in the saved buffer. Pure arithmetic.
+#pragma once
+
+#include <cstddef>
+
+#include "kernels/kda/cuda/kda_cuda.h"
+#include "kernels/kda/cuda/layout.cuh"
+
+namespace longhaul::kda::cuda {
+
+// Cuts an aligned block into parts; with no memory behind it, it only counts.
+class Cutter {
+ public:
+  explicit Cutter(void* memory) : memory_(static_cast<unsigned char*>(memory)) {}
+
+  template <class T>
+  [[nodiscard]] T* take(int64_t count) {
+    auto* at = reinterpret_cast<T*>(memory_ + used_);
+    used_ += round_up_to(count * static_cast<int64_t>(sizeof(T)), 1024);
+    return memory_ == nullptr ? nullptr : at;
+  }
+  [[nodiscard]] int64_t used() const { return used_; }
+
+ private:
+  unsigned char* memory_;
+  int64_t used_ = 0;
+};
+
+[[nodiscard]] inline int64_t max_chunks(const Sizes& s) { return (s.tokens + kChunk - 1) / kChunk + s.documents; }
+
+// A segment is long enough that handing its state on costs little, and a document with fewer heads than the chip has
+// multiprocessors still keeps it busy. It depends on the number of heads alone, for the sake of bitwise causality.
+[[nodiscard]] inline int64_t segment_chunks_of(const Sizes& s, int64_t asked) {
+  constexpr int64_t many_heads = 48;
+  constexpr int64_t usual = 256;
+  constexpr int64_t unlimited = int64_t{1} << 30;
+  if (asked > 0) {
+    return asked;
+  }
+  return s.heads > many_heads ? unlimited : usual;
+}
+[[nodiscard]] inline int64_t max_segments(const Sizes& s, int64_t segment_chunks) {
+  return max_chunks(s) / segment_chunks + s.documents;
+}
+[[nodiscard]] inline int64_t image_bytes(const Sizes& s) {
+  return s.head_dim == 128 ? ChunkImage<128>::kBytes : ChunkImage<64>::kBytes;
+}
+
+[[nodiscard]] inline Tables take_tables(Cutter& cutter, const Sizes& s, int64_t segments) {
+  return {.document_chunks = cutter.take<int32_t>(s.documents + 1),
+          .document_segments = cutter.take<int32_t>(s.documents + 1),
+          .chunks = cutter.take<ChunkEntry>(max_chunks(s)),
+          .segments = cutter.take<SegmentEntry>(segments),
+          .order = cutter.take<int32_t>(segments)};
+}
+
+struct ForwardWorkspace {
+  Tables tables;
+  unsigned char* images;
+  float* leaving_state;
+  float* transfer_matrix;
+};
+
+[[nodiscard]] inline ForwardWorkspace take_forward(Cutter& cutter, const Sizes& s, int64_t segment_chunks) {
+  const int64_t segments = max_segments(s, segment_chunks);
+  // Nothing is handed on where no document can have two segments.
+  const int64_t states = max_chunks(s) > segment_chunks ? segments * s.heads * s.head_dim * s.head_dim : 0;
+  return {.tables = take_tables(cutter, s, segments),
+          .images = cutter.take<unsigned char>(max_chunks(s) * s.heads * image_bytes(s)),
+          .leaving_state = cutter.take<float>(states),
+          .transfer_matrix = cutter.take<float>(states)};
+}
+
+struct Saved {
+  unsigned char* states;     // bf16 panels [head_dim, head_dim], [chunks, heads]
+  unsigned char* residuals;  // bf16 panels [64, head_dim], [chunks, heads]
+};
+
+[[nodiscard]] inline Saved take_saved(Cutter& cutter, const Sizes& s) {
+  const int64_t count = max_chunks(s) * s.heads;
+  return {.states = cutter.take<unsigned char>(count * s.head_dim * s.head_dim * 2),
+          .residuals = cutter.take<unsigned char>(count * kChunk * s.head_dim * 2)};
+}
+
+}  // namespace longhaul::kda::cuda
