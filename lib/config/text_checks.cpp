@@ -145,7 +145,8 @@ SyntaxError explain_syntax_error(std::string_view text, int64_t byte, std::strin
       {msg::UNKNOWN_ANCHOR, "anchors and aliases (& and *) are not supported; write the values out"},
   }};
   for (const auto& [original, explanation] : kExplanations) {
-    if (reason == original) {
+    // yaml-cpp 0.8 appends the name to what 0.7 says of an unknown anchor.
+    if (reason == original || (original == msg::UNKNOWN_ANCHOR && reason.starts_with(original))) {
       return {byte, std::string(explanation)};
     }
   }
