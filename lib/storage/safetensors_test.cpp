@@ -238,6 +238,20 @@ TEST_CASE("no mutation of a file does more than fail with a ConversionError", "[
   CHECK(refused > 1000);
 }
 
+TEST_CASE("a tensor may be written in parts", "[storage]") {
+  const TemporaryDirectory folder;
+  const auto path = folder.path() / "parts.safetensors";
+  SafetensorsWriter writer(path, {{"a", "U8", {5}}, {"none", "U8", {0}}, {"b", "U8", {1}}});
+  writer.write_part("a", bytes_of("12"));
+  CHECK_THROWS_AS(writer.write_part("b", bytes_of("x")), InternalError);  // "a" is not complete
+  writer.write_part("a", bytes_of("345"));
+  writer.write("none", bytes_of(""));
+  writer.write_part("b", bytes_of("6"));
+  writer.finish();
+  CHECK(SafetensorsFile(path).read_as_i64("a") == std::vector<int64_t>{'1', '2', '3', '4', '5'});
+  CHECK(SafetensorsFile(path).read_as_i64("b") == std::vector<int64_t>{'6'});
+}
+
 TEST_CASE("the writer refuses what the reader would", "[storage]") {
   const TemporaryDirectory folder;
   const auto path = folder.path() / "bad.safetensors";

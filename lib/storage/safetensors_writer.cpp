@@ -80,11 +80,20 @@ SafetensorsWriter::SafetensorsWriter(std::filesystem::path path, std::vector<Saf
 }
 
 void SafetensorsWriter::write(std::string_view name, std::span<const std::byte> data) {
+  const size_t current = next_;
+  write_part(name, data);
+  LH_CHECK(next_ == current + 1, "tensor \"{}\" was declared with {} bytes, got {}", name, bytes_[current], data.size());
+}
+
+void SafetensorsWriter::write_part(std::string_view name, std::span<const std::byte> part) {
   LH_CHECK(next_ < declarations_.size() && declarations_[next_].name == name, "tensor \"{}\" is written out of order", name);
-  LH_CHECK(narrow<int64_t>(data.size()) == bytes_[next_], "tensor \"{}\" was declared with {} bytes, got {}", name, bytes_[next_],
-           data.size());
-  file_.write(data);
-  ++next_;
+  parts_bytes_ += narrow<int64_t>(part.size());
+  LH_CHECK(parts_bytes_ <= bytes_[next_], "tensor \"{}\" was declared with {} bytes, got {}", name, bytes_[next_], parts_bytes_);
+  file_.write(part);
+  if (parts_bytes_ == bytes_[next_]) {
+    ++next_;
+    parts_bytes_ = 0;
+  }
 }
 
 void SafetensorsWriter::write(std::string_view name, const TensorView& tensor) {

@@ -34,6 +34,8 @@ class SafetensorsWriter {
   void write(std::string_view name, std::span<const std::byte> data);
   // The same from a contiguous CPU tensor of the declared dtype.
   void write(std::string_view name, const TensorView& tensor);
+  // The same in parts, for a tensor that need not be in memory as a whole; the parts together have the declared size.
+  void write_part(std::string_view name, std::span<const std::byte> part);
   // After the last tensor: gives the file its name.
   void finish();
 
@@ -42,6 +44,7 @@ class SafetensorsWriter {
   std::vector<SafetensorsDeclaration> declarations_;
   std::vector<int64_t> bytes_;  // of each declared tensor
   size_t next_ = 0;
+  int64_t parts_bytes_ = 0;  // of the next tensor that were written already
 };
 
 }  // namespace longhaul
