@@ -12,11 +12,17 @@
 
 namespace longhaul {
 
+// Fills `part` (contiguous, on the CPU) with the elements of a piece from `first` on, in row-major order.
+using PieceSource = std::function<void(int64_t first, const TensorView& part)>;
+
 struct Piece {
   std::string name;             // "model/…", "optimizer/m/…", "balance/…"; '/' makes groups in HDF5
   Shape global_shape;           // of the whole tensor
   std::vector<int64_t> offset;  // of this block in it, one number for each dimension
   TensorView data;              // the block, in the type that is stored; strided only on the CPU
+  // Where set, `data` is a view without memory, and a save asks for the elements while it writes them: for what is larger
+  // than memory. Not for loading.
+  PieceSource source = {};
 };
 
 // The whole tensor as one piece.

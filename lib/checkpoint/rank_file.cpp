@@ -21,11 +21,21 @@ void validate(const Piece& piece) {
            "the piece {} of \"{}\" does not fit into {}", data.to_string(), piece.name, piece.global_shape.to_string());
 }
 
+// The row-major number of an element.
+int64_t element_at(const std::vector<int64_t>& offset, const Shape& shape) {
+  int64_t element = 0;
+  for (size_t d = 0; d < offset.size(); ++d) {
+    element = element * shape[static_cast<int>(d)] + offset[d];
+  }
+  return element;
+}
+
 // Copies the piece into its dataset part by part and returns the hash of its bytes.
 uint64_t write_piece(const hdf5::Dataset& dataset, const Piece& piece, Staging& staging, SaveProgress& progress) {
   StreamingHash hash;
   for_each_part(piece.data, Staging::kBytes, [&](const std::vector<int64_t>& offset, const TensorView& part) {
-    const TensorView host = staging.to_host(part);
+    const TensorView host =
+        piece.source ? staging.fill_from(piece.source, element_at(offset, piece.data.shape()), part) : staging.to_host(part);
     hdf5::write_block(dataset, offset, host);
     if (host.bytes() > 0) {
       hash.update(std::span(static_cast<const std::byte*>(host.raw()), static_cast<size_t>(host.bytes())));

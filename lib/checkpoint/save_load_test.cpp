@@ -80,6 +80,40 @@ TEST_CASE("documents and counters come back", "[checkpoint]") {
   CHECK_THROWS_WITH(reader.rank_document(2, "packing"), ContainsSubstring("saved by 2 ranks"));
 }
 
+TEST_CASE("a piece without memory is filled by its source, in order, in parts of the staging buffer", "[checkpoint]") {
+  const TemporaryDirectory run;
+  const Shape shape{3, 700, 2000};  // 16.8 MB
+  int64_t next = 0;
+  int64_t largest = 0;
+  CheckpointContent content;
+  content.pieces = {whole_piece("counted", TensorView(nullptr, DType::F32, shape))};
+  content.pieces[0].source = [&](int64_t first, const TensorView& part) {
+    CHECK(first == next);
+    for (int64_t i = 0; i < part.numel(); ++i) {
+      part.data<float>()[i] = static_cast<float>(first + i);
+    }
+    next += part.numel();
+    largest = std::max(largest, part.bytes());
+  };
+  SelfHostComm comm;
+  const SavedCheckpoint saved = write_checkpoint(comm, run.path() / "streamed", content);
+  CHECK(next == shape.numel());
+  CHECK(largest <= int64_t{8} << 20);
+  CheckpointReader reader = open_checkpoint(comm, saved.path);
+  const Tensor back(DType::F32, shape);
+  reader.read("counted", std::vector<int64_t>{0, 0, 0}, back);
+  int64_t wrong = 0;
+  for (int64_t i = 0; i < shape.numel(); ++i) {
+    wrong += back.values<float>()[static_cast<size_t>(i)] != static_cast<float>(i) ? 1 : 0;
+  }
+  CHECK(wrong == 0);
+
+  content.pieces[0].source = [](int64_t, const TensorView&) { throw ConversionError("the source is gone"); };
+  CHECK_THROWS_AS(write_checkpoint(comm, run.path() / "failed", content), ConversionError);
+  CHECK_FALSE(std::filesystem::exists(run.path() / "failed"));
+  CHECK_FALSE(std::filesystem::exists(run.path() / ".failed.inprogress"));
+}
+
 TEST_CASE("tensors larger than the staging buffer pass through it", "[checkpoint]") {
   const TemporaryDirectory run;
   Tensor big(DType::F32, {3, 1500, 1000});  // 18 MB; the middle columns are strided

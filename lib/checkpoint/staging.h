@@ -24,6 +24,13 @@ class Staging {
     return host;
   }
 
+  // A contiguous CPU view with what `source` gives for the part, which begins at element `first`; valid until the next call.
+  [[nodiscard]] TensorView fill_from(const PieceSource& source, int64_t first, const TensorView& part) {
+    const TensorView host = buffer_for(part);
+    source(first, host);
+    return host;
+  }
+
   // A contiguous CPU view to fill, and then to hand to from_host for the same part.
   [[nodiscard]] TensorView target_for(const TensorView& part) { return is_direct(part) ? part : buffer_for(part); }
   void from_host(const TensorView& host, const TensorView& part) {
