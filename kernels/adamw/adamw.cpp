@@ -2,8 +2,8 @@
 #include "kernels/adamw/adamw.h"
 
 #include "kernels/adamw/adamw_cpu.h"
+#include "kernels/adamw/adamw_cuda.h"
 #include "kernels/expect.h"
-#include "kernels/no_cuda.h"
 
 namespace longhaul {
 
@@ -28,7 +28,7 @@ void adamw(ExecContext& ctx, const AdamW& op) {
   }
   switch (ctx.device().kind) {
     case DeviceKind::Cpu: cpu::adamw(op); return;
-    case DeviceKind::Cuda: throw_no_cuda(kOp);
+    case DeviceKind::Cuda: cuda::adamw(ctx, op); return;
   }
 }
 

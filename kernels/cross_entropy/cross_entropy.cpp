@@ -4,8 +4,8 @@
 #include <algorithm>
 
 #include "kernels/cross_entropy/cross_entropy_cpu.h"
+#include "kernels/cross_entropy/cross_entropy_cuda.h"
 #include "kernels/expect.h"
-#include "kernels/no_cuda.h"
 #include "kernels/products/gradient_product.h"
 #include "kernels/products/row_product.h"
 
@@ -36,7 +36,13 @@ void linear_cross_entropy(ExecContext& ctx, const LinearCrossEntropy& op) {
   const ArenaScope scope(ctx.scratch());
   const int64_t chunk = std::min(op.chunk_tokens, tokens);
   cpu::CrossEntropyScratch scratch;
+  cuda::CrossEntropyScratch on_gpu;
   scratch.logits = take(ctx.scratch(), "cross_entropy.logits", accurate_type(compute), {chunk, vocab});
+  if (ctx.device().kind == DeviceKind::Cuda) {
+    on_gpu = {.logits = scratch.logits,
+              .dlogits = compute == accurate_type(compute) ? scratch.logits : take(ctx.scratch(), "cross_entropy.dlogits", compute, {chunk, vocab}),
+              .token_losses = take(ctx.scratch(), "cross_entropy.token_losses", DType::F64, {tokens})};
+  }
   if (ctx.device().kind == DeviceKind::Cpu) {
     scratch.panel = take(ctx.scratch(), "cross_entropy.panel", compute, {std::max(hidden, vocab), cpu::kPanelColumns});
     if (op.dweight.is_present()) {
@@ -49,7 +55,7 @@ void linear_cross_entropy(ExecContext& ctx, const LinearCrossEntropy& op) {
   }
   switch (ctx.device().kind) {
     case DeviceKind::Cpu: cpu::linear_cross_entropy(op, scratch); return;
-    case DeviceKind::Cuda: throw_no_cuda(kOp);
+    case DeviceKind::Cuda: cuda::linear_cross_entropy(ctx, op, on_gpu); return;
   }
 }
 

@@ -2,8 +2,9 @@
 #include "kernels/decay_gate/decay_gate.h"
 
 #include "kernels/decay_gate/decay_gate_cpu.h"
+#include "kernels/decay_gate/decay_gate_cuda.h"
 #include "kernels/expect.h"
-#include "kernels/no_cuda.h"
+#include "kernels/gpu/partial_sums.h"
 
 namespace longhaul {
 namespace {
@@ -37,7 +38,7 @@ void decay_gate_forward(ExecContext& ctx, const DecayGateForward& op) {
   }
   switch (ctx.device().kind) {
     case DeviceKind::Cpu: cpu::decay_gate_forward(op); return;
-    case DeviceKind::Cuda: throw_no_cuda(kOp);
+    case DeviceKind::Cuda: cuda::decay_gate_forward(ctx, op); return;
   }
 }
 
@@ -53,16 +54,21 @@ void decay_gate_backward(ExecContext& ctx, const DecayGateBackward& op) {
   expect_gradient(kOp, "da_log", op.da_log, op.z.dtype(), {heads});
   expect_gradient(kOp, "ddt_bias", op.ddt_bias, op.z.dtype(), {channels});
   const ArenaScope scope(ctx.scratch());
-  const cpu::DecayGateScratch scratch{
-      .a_log_terms = take(ctx.scratch(), "decay_gate a_log sums", DType::F64, {channels}),
-      .dt_bias_sums = take(ctx.scratch(), "decay_gate dt_bias sums", DType::F64, {channels}),
-  };
+  cpu::DecayGateScratch scratch;
+  cuda::DecayGateScratch partials;
+  if (ctx.device().kind == DeviceKind::Cuda) {
+    partials.a_log_terms = cuda::take_partials(ctx.scratch(), "decay_gate.a_log", op.z.size(0), channels);
+    partials.dt_bias_sums = cuda::take_partials(ctx.scratch(), "decay_gate.dt_bias", op.z.size(0), channels);
+  } else {
+    scratch.a_log_terms = take(ctx.scratch(), "decay_gate a_log sums", DType::F64, {channels});
+    scratch.dt_bias_sums = take(ctx.scratch(), "decay_gate dt_bias sums", DType::F64, {channels});
+  }
   if (ctx.is_planning()) {
     return;
   }
   switch (ctx.device().kind) {
     case DeviceKind::Cpu: cpu::decay_gate_backward(op, scratch); return;
-    case DeviceKind::Cuda: throw_no_cuda(kOp);
+    case DeviceKind::Cuda: cuda::decay_gate_backward(ctx, op, partials); return;
   }
 }
 

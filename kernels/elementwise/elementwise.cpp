@@ -2,8 +2,8 @@
 #include "kernels/elementwise/elementwise.h"
 
 #include "kernels/elementwise/elementwise_cpu.h"
+#include "kernels/elementwise/elementwise_cuda.h"
 #include "kernels/expect.h"
-#include "kernels/no_cuda.h"
 
 namespace longhaul {
 
@@ -16,7 +16,7 @@ void fill(ExecContext& ctx, TensorView x, double value) {
   }
   switch (ctx.device().kind) {
     case DeviceKind::Cpu: cpu::fill(x, value); return;
-    case DeviceKind::Cuda: throw_no_cuda(kOp);
+    case DeviceKind::Cuda: cuda::fill(ctx, x, value); return;
   }
 }
 
@@ -35,7 +35,7 @@ void copy(ExecContext& ctx, TensorView source, TensorView destination) {
   }
   switch (ctx.device().kind) {
     case DeviceKind::Cpu: cpu::copy(source, destination); return;
-    case DeviceKind::Cuda: throw_no_cuda(kOp);
+    case DeviceKind::Cuda: cuda::copy(ctx, source, destination); return;
   }
 }
 
@@ -51,7 +51,7 @@ void add(ExecContext& ctx, TensorView x, TensorView y) {
   }
   switch (ctx.device().kind) {
     case DeviceKind::Cpu: cpu::add(x, y); return;
-    case DeviceKind::Cuda: throw_no_cuda(kOp);
+    case DeviceKind::Cuda: cuda::add(ctx, x, y); return;
   }
 }
 
@@ -64,7 +64,7 @@ void scale(ExecContext& ctx, TensorView x, double factor) {
   }
   switch (ctx.device().kind) {
     case DeviceKind::Cpu: cpu::scale(x, factor); return;
-    case DeviceKind::Cuda: throw_no_cuda(kOp);
+    case DeviceKind::Cuda: cuda::scale(ctx, x, factor); return;
   }
 }
 
@@ -73,12 +73,17 @@ void add_sum_of_squares(ExecContext& ctx, TensorView x, TensorView sum_of_square
   expect_float(kOp, "x", x);
   expect_contiguous(kOp, "x", x);
   expect(kOp, "sum_of_squares", sum_of_squares, DType::F64, {1});
+  const ArenaScope scope(ctx.scratch());
+  TensorView partials;
+  if (ctx.device().kind == DeviceKind::Cuda) {
+    partials = take(ctx.scratch(), "add_sum_of_squares.partials", DType::F64, {cuda::sum_of_squares_blocks(x.numel())});
+  }
   if (ctx.is_planning()) {
     return;
   }
   switch (ctx.device().kind) {
     case DeviceKind::Cpu: cpu::add_sum_of_squares(x, sum_of_squares); return;
-    case DeviceKind::Cuda: throw_no_cuda(kOp);
+    case DeviceKind::Cuda: cuda::add_sum_of_squares(ctx, x, sum_of_squares, partials); return;
   }
 }
 
@@ -91,7 +96,7 @@ void fill_normal(ExecContext& ctx, TensorView x, RandomStream stream, double mea
   }
   switch (ctx.device().kind) {
     case DeviceKind::Cpu: cpu::fill_normal(x, stream, mean, stddev, first_index); return;
-    case DeviceKind::Cuda: throw_no_cuda(kOp);
+    case DeviceKind::Cuda: cuda::fill_normal(ctx, x, stream, mean, stddev, first_index); return;
   }
 }
 

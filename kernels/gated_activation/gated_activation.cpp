@@ -3,7 +3,7 @@
 
 #include "kernels/expect.h"
 #include "kernels/gated_activation/gated_activation_cpu.h"
-#include "kernels/no_cuda.h"
+#include "kernels/gated_activation/gated_activation_cuda.h"
 
 namespace longhaul {
 namespace {
@@ -30,7 +30,7 @@ void gated_activation_forward(ExecContext& ctx, const GatedActivationForward& op
   }
   switch (ctx.device().kind) {
     case DeviceKind::Cpu: cpu::gated_activation_forward(op); return;
-    case DeviceKind::Cuda: throw_no_cuda(kOp);
+    case DeviceKind::Cuda: cuda::gated_activation_forward(ctx, op); return;
   }
 }
 
@@ -51,7 +51,7 @@ void gated_activation_backward(ExecContext& ctx, const GatedActivationBackward& 
   }
   switch (ctx.device().kind) {
     case DeviceKind::Cpu: cpu::gated_activation_backward(op); return;
-    case DeviceKind::Cuda: throw_no_cuda(kOp);
+    case DeviceKind::Cuda: cuda::gated_activation_backward(ctx, op); return;
   }
 }
 

@@ -3,7 +3,7 @@
 
 #include "kernels/expect.h"
 #include "kernels/gated_output/gated_output_cpu.h"
-#include "kernels/no_cuda.h"
+#include "kernels/gated_output/gated_output_cuda.h"
 
 namespace longhaul {
 
@@ -22,7 +22,7 @@ void gated_output_forward(ExecContext& ctx, const GatedOutputForward& op) {
   }
   switch (ctx.device().kind) {
     case DeviceKind::Cpu: cpu::gated_output_forward(op); return;
-    case DeviceKind::Cuda: throw_no_cuda(kOp);
+    case DeviceKind::Cuda: cuda::gated_output_forward(ctx, op); return;
   }
 }
 
@@ -45,7 +45,7 @@ void gated_output_backward(ExecContext& ctx, const GatedOutputBackward& op) {
   }
   switch (ctx.device().kind) {
     case DeviceKind::Cpu: cpu::gated_output_backward(op); return;
-    case DeviceKind::Cuda: throw_no_cuda(kOp);
+    case DeviceKind::Cuda: cuda::gated_output_backward(ctx, op); return;
   }
 }
 

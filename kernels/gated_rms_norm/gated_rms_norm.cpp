@@ -3,7 +3,8 @@
 
 #include "kernels/expect.h"
 #include "kernels/gated_rms_norm/gated_rms_norm_cpu.h"
-#include "kernels/no_cuda.h"
+#include "kernels/gated_rms_norm/gated_rms_norm_cuda.h"
+#include "kernels/gpu/partial_sums.h"
 
 namespace longhaul {
 
@@ -26,7 +27,7 @@ void gated_rms_norm_forward(ExecContext& ctx, const GatedRmsNormForward& op) {
   }
   switch (ctx.device().kind) {
     case DeviceKind::Cpu: cpu::gated_rms_norm_forward(op); return;
-    case DeviceKind::Cuda: throw_no_cuda(kOp);
+    case DeviceKind::Cuda: cuda::gated_rms_norm_forward(ctx, op); return;
   }
 }
 
@@ -48,16 +49,20 @@ void gated_rms_norm_backward(ExecContext& ctx, const GatedRmsNormBackward& op) {
   expect(kOp, "dgate", op.dgate, compute, {tokens, heads * dim});
   expect_gradient(kOp, "dscale", op.dscale, compute, {dim});
   const ArenaScope scope(ctx.scratch());
-  const cpu::GatedRmsNormScratch scratch{
-      .dscale_sums = take(ctx.scratch(), "gated_rms_norm dscale sums", DType::F64, {dim}),
-      .dnormalised = take(ctx.scratch(), "gated_rms_norm row", accurate, {dim}),
-  };
+  cpu::GatedRmsNormScratch scratch;
+  TensorView partials;
+  if (ctx.device().kind == DeviceKind::Cuda) {
+    partials = cuda::take_partials(ctx.scratch(), "gated_rms_norm.partials", tokens * heads, dim);
+  } else {
+    scratch.dscale_sums = take(ctx.scratch(), "gated_rms_norm dscale sums", DType::F64, {dim});
+    scratch.dnormalised = take(ctx.scratch(), "gated_rms_norm row", accurate, {dim});
+  }
   if (ctx.is_planning()) {
     return;
   }
   switch (ctx.device().kind) {
     case DeviceKind::Cpu: cpu::gated_rms_norm_backward(op, scratch); return;
-    case DeviceKind::Cuda: throw_no_cuda(kOp);
+    case DeviceKind::Cuda: cuda::gated_rms_norm_backward(ctx, op, partials); return;
   }
 }
 

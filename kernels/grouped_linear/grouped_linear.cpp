@@ -3,7 +3,7 @@
 
 #include "kernels/expect.h"
 #include "kernels/grouped_linear/grouped_linear_cpu.h"
-#include "kernels/no_cuda.h"
+#include "kernels/grouped_linear/grouped_linear_cuda.h"
 #include "kernels/products/gradient_product.h"
 #include "kernels/products/row_product.h"
 
@@ -36,8 +36,9 @@ void grouped_linear_forward(ExecContext& ctx, const GroupedLinearForward& op) {
   if (ctx.is_planning()) {
     return;
   }
-  if (ctx.device().kind != DeviceKind::Cpu) {
-    throw_no_cuda(kName);
+  if (ctx.device().kind == DeviceKind::Cuda) {
+    cuda::grouped_linear_forward(ctx, op);
+    return;
   }
   cpu::grouped_linear_forward(op, scratch);
 }
@@ -65,8 +66,9 @@ void grouped_linear_backward(ExecContext& ctx, const GroupedLinearBackward& op) 
   if (ctx.is_planning()) {
     return;
   }
-  if (ctx.device().kind != DeviceKind::Cpu) {
-    throw_no_cuda(kName);
+  if (ctx.device().kind == DeviceKind::Cuda) {
+    cuda::grouped_linear_backward(ctx, op);
+    return;
   }
   cpu::grouped_linear_backward(op, scratch);
 }

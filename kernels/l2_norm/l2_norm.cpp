@@ -3,7 +3,7 @@
 
 #include "kernels/expect.h"
 #include "kernels/l2_norm/l2_norm_cpu.h"
-#include "kernels/no_cuda.h"
+#include "kernels/l2_norm/l2_norm_cuda.h"
 
 namespace longhaul {
 
@@ -19,7 +19,7 @@ void l2_norm_forward(ExecContext& ctx, const L2NormForward& op) {
   }
   switch (ctx.device().kind) {
     case DeviceKind::Cpu: cpu::l2_norm_forward(op); return;
-    case DeviceKind::Cuda: throw_no_cuda(kOp);
+    case DeviceKind::Cuda: cuda::l2_norm_forward(ctx, op); return;
   }
 }
 
@@ -39,7 +39,7 @@ void l2_norm_backward(ExecContext& ctx, const L2NormBackward& op) {
   }
   switch (ctx.device().kind) {
     case DeviceKind::Cpu: cpu::l2_norm_backward(op); return;
-    case DeviceKind::Cuda: throw_no_cuda(kOp);
+    case DeviceKind::Cuda: cuda::l2_norm_backward(ctx, op); return;
   }
 }
 

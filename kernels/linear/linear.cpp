@@ -3,7 +3,7 @@
 
 #include "kernels/expect.h"
 #include "kernels/linear/linear_cpu.h"
-#include "kernels/no_cuda.h"
+#include "kernels/linear/linear_cuda.h"
 #include "kernels/products/gradient_product.h"
 #include "kernels/products/row_product.h"
 
@@ -20,7 +20,8 @@ void linear_forward(ExecContext& ctx, const LinearForward& op) {
   expect_float(kOp, "x", op.x);
   expect_unit_stride(kOp, "x", op.x);
   expect(kOp, "weight", op.weight, compute, {out, in});
-  expect_rows(kOp, "y", op.y, compute, {tokens, out});
+  expect_compute_or_accurate(kOp, "y", op.y, compute);
+  expect_rows(kOp, "y", op.y, op.y.dtype(), {tokens, out});
   const ArenaScope scope(ctx.scratch());
   cpu::LinearScratch scratch;
   if (ctx.device().kind == DeviceKind::Cpu) {
@@ -31,7 +32,7 @@ void linear_forward(ExecContext& ctx, const LinearForward& op) {
   }
   switch (ctx.device().kind) {
     case DeviceKind::Cpu: cpu::linear_forward(op, scratch); return;
-    case DeviceKind::Cuda: throw_no_cuda(kOp);
+    case DeviceKind::Cuda: cuda::linear_forward(ctx, op); return;
   }
 }
 
@@ -45,7 +46,8 @@ void linear_backward(ExecContext& ctx, const LinearBackward& op) {
   const DType compute = op.x.dtype();
   expect_float(kOp, "x", op.x);
   expect_unit_stride(kOp, "x", op.x);
-  expect_rows(kOp, "dy", op.dy, compute, {tokens, out});
+  expect_compute_or_accurate(kOp, "dy", op.dy, compute);
+  expect_rows(kOp, "dy", op.dy, op.dy.dtype(), {tokens, out});
   expect(kOp, "weight", op.weight, compute, {out, in});
   if (op.dx.is_present()) {
     expect_rows(kOp, "dx", op.dx, compute, {tokens, in});
@@ -62,12 +64,16 @@ void linear_backward(ExecContext& ctx, const LinearBackward& op) {
       scratch.wide = cpu::take_gradient_scratch(ctx.scratch(), compute, tokens, out, in);
     }
   }
+  TensorView rounded_dy;
+  if (op.dy.dtype() != compute) {
+    rounded_dy = take(ctx.scratch(), "linear.rounded_dy", compute, {tokens, out});
+  }
   if (ctx.is_planning()) {
     return;
   }
   switch (ctx.device().kind) {
     case DeviceKind::Cpu: cpu::linear_backward(op, scratch); return;
-    case DeviceKind::Cuda: throw_no_cuda(kOp);
+    case DeviceKind::Cuda: cuda::linear_backward(ctx, op, rounded_dy); return;
   }
 }
 

@@ -12,14 +12,14 @@ enum class Accumulate : uint8_t { Overwrite, Add };
 struct LinearForward {
   TensorView x;       // [tokens, in]
   TensorView weight;  // [out, in]
-  TensorView y;       // [tokens, out]
+  TensorView y;       // [tokens, out], compute or accurate type (router logits)
   Accumulate accumulate = Accumulate::Overwrite;
 };
 // Errors: ShapeError.
 void linear_forward(ExecContext& ctx, const LinearForward& op);
 
 struct LinearBackward {
-  TensorView dy;       // [tokens, out]
+  TensorView dy;       // [tokens, out], compute or accurate type
   TensorView x;        // [tokens, in]
   TensorView weight;   // [out, in]
   TensorView dx;       // [tokens, in]; absent: not computed

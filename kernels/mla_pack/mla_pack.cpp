@@ -3,7 +3,7 @@
 
 #include "kernels/expect.h"
 #include "kernels/mla_pack/mla_pack_cpu.h"
-#include "kernels/no_cuda.h"
+#include "kernels/mla_pack/mla_pack_cuda.h"
 
 namespace longhaul {
 
@@ -23,7 +23,7 @@ void mla_pack_forward(ExecContext& ctx, const MlaPackForward& op) {
   }
   switch (ctx.device().kind) {
     case DeviceKind::Cpu: cpu::mla_pack_forward(op); return;
-    case DeviceKind::Cuda: throw_no_cuda(kOp);
+    case DeviceKind::Cuda: cuda::mla_pack_forward(ctx, op); return;
   }
 }
 
@@ -43,7 +43,7 @@ void mla_pack_backward(ExecContext& ctx, const MlaPackBackward& op) {
   }
   switch (ctx.device().kind) {
     case DeviceKind::Cpu: cpu::mla_pack_backward(op); return;
-    case DeviceKind::Cuda: throw_no_cuda(kOp);
+    case DeviceKind::Cuda: cuda::mla_pack_backward(ctx, op); return;
   }
 }
 

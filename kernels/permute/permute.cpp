@@ -2,22 +2,12 @@
 #include "kernels/permute/permute.h"
 
 #include "kernels/expect.h"
-#include "kernels/no_cuda.h"
+#include "kernels/gpu/counting_sort.h"
 #include "kernels/permute/permute_cpu.h"
+#include "kernels/permute/permute_cuda.h"
 
 namespace longhaul {
 namespace {
-
-// Planning ends an operation here; a GPU needs a CUDA version.
-bool runs_on_cpu(const ExecContext& ctx, std::string_view op) {
-  if (ctx.is_planning()) {
-    return false;
-  }
-  if (ctx.device().kind != DeviceKind::Cpu) {
-    throw_no_cuda(op);
-  }
-  return true;
-}
 
 void expect_slots(std::string_view op, const TensorView& row_of_slot, int64_t tokens, int64_t top_k) {
   if (top_k < 1) {
@@ -38,8 +28,18 @@ void plan_permutation(ExecContext& ctx, const PlanPermutation& op) {
   expect(kName, "row_of_slot", op.row_of_slot, DType::I64, {op.experts.numel()});
   expect(kName, "offsets", op.offsets, DType::I64, {op.num_experts + 1});
   const ArenaScope scope(ctx.scratch());
+  if (ctx.device().kind == DeviceKind::Cuda) {
+    if (op.num_experts > cuda::kMaxBuckets) {
+      throw ShapeError("{}: num_experts must be at most {} on a GPU, got {}", kName, cuda::kMaxBuckets, op.num_experts);
+    }
+    const TensorView counts = cuda::take_sort_counts(ctx.scratch(), op.experts.numel(), op.num_experts);
+    if (!ctx.is_planning()) {
+      cuda::plan_permutation(ctx, op, counts);
+    }
+    return;
+  }
   const TensorView next_row = take(ctx.scratch(), "permute.next_row", DType::I64, {op.num_experts});
-  if (runs_on_cpu(ctx, kName)) {
+  if (!ctx.is_planning()) {
     cpu::plan_permutation(op, next_row);
   }
 }
@@ -51,8 +51,12 @@ void permute_forward(ExecContext& ctx, const PermuteForward& op) {
   expect_contiguous(kName, "x", op.x);
   expect_slots(kName, op.row_of_slot, tokens, op.top_k);
   expect(kName, "y", op.y, op.x.dtype(), {tokens * op.top_k, op.x.size(1)});
-  if (runs_on_cpu(ctx, kName)) {
-    cpu::permute_forward(op);
+  if (ctx.is_planning()) {
+    return;
+  }
+  switch (ctx.device().kind) {
+    case DeviceKind::Cpu: cpu::permute_forward(op); return;
+    case DeviceKind::Cuda: cuda::permute_forward(ctx, op); return;
   }
 }
 
@@ -64,8 +68,12 @@ void permute_backward(ExecContext& ctx, const PermuteBackward& op) {
   expect(kName, "dx", op.dx, op.dy.dtype(), op.dx.shape());
   expect_slots(kName, op.row_of_slot, tokens, op.top_k);
   expect(kName, "dy", op.dy, op.dy.dtype(), {tokens * op.top_k, op.dx.size(1)});
-  if (runs_on_cpu(ctx, kName)) {
-    cpu::permute_backward(op);
+  if (ctx.is_planning()) {
+    return;
+  }
+  switch (ctx.device().kind) {
+    case DeviceKind::Cpu: cpu::permute_backward(op); return;
+    case DeviceKind::Cuda: cuda::permute_backward(ctx, op); return;
   }
 }
 
@@ -81,8 +89,12 @@ void combine_forward(ExecContext& ctx, const CombineForward& op) {
   expect(kName, "x", op.x, op.x.dtype(), {tokens * top_k, dim});
   expect(kName, "weights", op.weights, accurate_type(op.x.dtype()), {tokens, top_k});
   expect(kName, "y", op.y, op.x.dtype(), {tokens, dim});
-  if (runs_on_cpu(ctx, kName)) {
-    cpu::combine_forward(op);
+  if (ctx.is_planning()) {
+    return;
+  }
+  switch (ctx.device().kind) {
+    case DeviceKind::Cpu: cpu::combine_forward(op); return;
+    case DeviceKind::Cuda: cuda::combine_forward(ctx, op); return;
   }
 }
 
@@ -101,8 +113,12 @@ void combine_backward(ExecContext& ctx, const CombineBackward& op) {
   expect(kName, "weights", op.weights, accurate_type(dtype), {tokens, top_k});
   expect(kName, "dx", op.dx, dtype, {tokens * top_k, dim});
   expect(kName, "dweights", op.dweights, accurate_type(dtype), {tokens, top_k});
-  if (runs_on_cpu(ctx, kName)) {
-    cpu::combine_backward(op);
+  if (ctx.is_planning()) {
+    return;
+  }
+  switch (ctx.device().kind) {
+    case DeviceKind::Cpu: cpu::combine_backward(op); return;
+    case DeviceKind::Cuda: cuda::combine_backward(ctx, op); return;
   }
 }
 

@@ -2,8 +2,9 @@
 #include "kernels/rms_norm/rms_norm.h"
 
 #include "kernels/expect.h"
-#include "kernels/no_cuda.h"
+#include "kernels/gpu/partial_sums.h"
 #include "kernels/rms_norm/rms_norm_cpu.h"
+#include "kernels/rms_norm/rms_norm_cuda.h"
 
 namespace longhaul {
 
@@ -23,7 +24,7 @@ void rms_norm_forward(ExecContext& ctx, const RmsNormForward& op) {
   }
   switch (ctx.device().kind) {
     case DeviceKind::Cpu: cpu::rms_norm_forward(op); return;
-    case DeviceKind::Cuda: throw_no_cuda(kOp);
+    case DeviceKind::Cuda: cuda::rms_norm_forward(ctx, op); return;
   }
 }
 
@@ -42,13 +43,14 @@ void rms_norm_backward(ExecContext& ctx, const RmsNormBackward& op) {
   expect_rows(kOp, "dx", op.dx, compute, {rows, dim});
   expect_gradient(kOp, "dscale", op.dscale, compute, {dim});
   const ArenaScope scope(ctx.scratch());
-  const TensorView sums = take(ctx.scratch(), "rms_norm dscale sums", DType::F64, {dim});
+  const TensorView scratch = ctx.device().kind == DeviceKind::Cuda ? cuda::take_partials(ctx.scratch(), "rms_norm.partials", rows, dim)
+                                                                  : take(ctx.scratch(), "rms_norm dscale sums", DType::F64, {dim});
   if (ctx.is_planning()) {
     return;
   }
   switch (ctx.device().kind) {
-    case DeviceKind::Cpu: cpu::rms_norm_backward(op, sums); return;
-    case DeviceKind::Cuda: throw_no_cuda(kOp);
+    case DeviceKind::Cpu: cpu::rms_norm_backward(op, scratch); return;
+    case DeviceKind::Cuda: cuda::rms_norm_backward(ctx, op, scratch); return;
   }
 }
 

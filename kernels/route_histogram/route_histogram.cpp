@@ -2,8 +2,8 @@
 #include "kernels/route_histogram/route_histogram.h"
 
 #include "kernels/expect.h"
-#include "kernels/no_cuda.h"
 #include "kernels/route_histogram/route_histogram_cpu.h"
+#include "kernels/route_histogram/route_histogram_cuda.h"
 
 namespace longhaul {
 
@@ -26,8 +26,9 @@ void route_histogram(ExecContext& ctx, const RouteHistogram& op) {
   if (ctx.is_planning()) {
     return;
   }
-  if (ctx.device().kind != DeviceKind::Cpu) {
-    throw_no_cuda(kName);
+  if (ctx.device().kind == DeviceKind::Cuda) {
+    cuda::route_histogram(ctx, op);
+    return;
   }
   cpu::route_histogram(op);
 }

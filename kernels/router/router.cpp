@@ -2,8 +2,8 @@
 #include "kernels/router/router.h"
 
 #include "kernels/expect.h"
-#include "kernels/no_cuda.h"
 #include "kernels/router/router_cpu.h"
+#include "kernels/router/router_cuda.h"
 
 namespace longhaul {
 namespace {
@@ -27,6 +27,9 @@ void router_forward(ExecContext& ctx, const RouterForward& op) {
   if (op.top_k < 1 || op.top_k > experts) {
     throw ShapeError("{}: top_k must be in [1, {} experts], got {}", kName, experts, op.top_k);
   }
+  if (ctx.device().kind == DeviceKind::Cuda && experts > cuda::kMaxRouterExperts) {
+    throw ShapeError("{}: logits must have at most {} experts on a GPU, got {}", kName, cuda::kMaxRouterExperts, experts);
+  }
   expect(kName, "bias", op.bias, dtype, {experts});
   if (op.forced_experts.is_present()) {
     expect(kName, "forced_experts", op.forced_experts, DType::I32, {tokens, op.top_k});
@@ -41,8 +44,9 @@ void router_forward(ExecContext& ctx, const RouterForward& op) {
   if (ctx.is_planning()) {
     return;
   }
-  if (ctx.device().kind != DeviceKind::Cpu) {
-    throw_no_cuda(kName);
+  if (ctx.device().kind == DeviceKind::Cuda) {
+    cuda::router_forward(ctx, op);
+    return;
   }
   cpu::router_forward(op, best, best_index);
 }
@@ -62,8 +66,9 @@ void router_backward(ExecContext& ctx, const RouterBackward& op) {
   if (ctx.is_planning()) {
     return;
   }
-  if (ctx.device().kind != DeviceKind::Cpu) {
-    throw_no_cuda(kName);
+  if (ctx.device().kind == DeviceKind::Cuda) {
+    cuda::router_backward(ctx, op);
+    return;
   }
   cpu::router_backward(op);
 }

@@ -2,8 +2,9 @@
 #include "kernels/short_conv/short_conv.h"
 
 #include "kernels/expect.h"
-#include "kernels/no_cuda.h"
+#include "kernels/gpu/partial_sums.h"
 #include "kernels/short_conv/short_conv_cpu.h"
+#include "kernels/short_conv/short_conv_cuda.h"
 
 namespace longhaul {
 namespace {
@@ -24,6 +25,12 @@ void check_inputs(std::string_view op, const TensorView& x, const TensorView& we
   }
 }
 
+void check_cuda_width(std::string_view op, const TensorView& weight) {
+  if (weight.size(1) > cuda::kMaxConvWidth) {
+    throw ShapeError("{}: weight must have a width of at most {} on a GPU, got {}", op, cuda::kMaxConvWidth, weight.to_string());
+  }
+}
+
 }  // namespace
 
 void short_conv_forward(ExecContext& ctx, const ShortConvForward& op) {
@@ -31,13 +38,18 @@ void short_conv_forward(ExecContext& ctx, const ShortConvForward& op) {
   check_inputs(kOp, op.x, op.weight, op.cu_seqlens);
   expect(kOp, "y", op.y, op.x.dtype(), op.x.shape());
   const ArenaScope scope(ctx.scratch());
-  const TensorView taps = take(ctx.scratch(), "short_conv taps", {op.weight.dtype(), {op.weight.size(1), op.x.size(1)}});
+  TensorView taps;
+  if (ctx.device().kind == DeviceKind::Cuda) {
+    check_cuda_width(kOp, op.weight);
+  } else {
+    taps = take(ctx.scratch(), "short_conv taps", {op.weight.dtype(), {op.weight.size(1), op.x.size(1)}});
+  }
   if (ctx.is_planning()) {
     return;
   }
   switch (ctx.device().kind) {
     case DeviceKind::Cpu: cpu::short_conv_forward(op, taps); return;
-    case DeviceKind::Cuda: throw_no_cuda(kOp);
+    case DeviceKind::Cuda: cuda::short_conv_forward(ctx, op); return;
   }
 }
 
@@ -51,17 +63,22 @@ void short_conv_backward(ExecContext& ctx, const ShortConvBackward& op) {
   expect_gradient(kOp, "dweight", op.dweight, op.x.dtype(), op.weight.shape());
   const Shape by_tap{op.weight.size(1), op.x.size(1)};
   const ArenaScope scope(ctx.scratch());
-  const cpu::ShortConvScratch scratch{
-      .taps = take(ctx.scratch(), "short_conv taps", op.weight.dtype(), by_tap),
-      .dtaps = take(ctx.scratch(), "short_conv dweight sums", DType::F64, by_tap),
-      .dsum = take(ctx.scratch(), "short_conv row", op.weight.dtype(), {op.x.size(1)}),
-  };
+  cpu::ShortConvScratch scratch;
+  TensorView partials;
+  if (ctx.device().kind == DeviceKind::Cuda) {
+    check_cuda_width(kOp, op.weight);
+    partials = cuda::take_partials(ctx.scratch(), "short_conv.partials", op.x.size(0), op.weight.numel());
+  } else {
+    scratch.taps = take(ctx.scratch(), "short_conv taps", op.weight.dtype(), by_tap);
+    scratch.dtaps = take(ctx.scratch(), "short_conv dweight sums", DType::F64, by_tap);
+    scratch.dsum = take(ctx.scratch(), "short_conv row", op.weight.dtype(), {op.x.size(1)});
+  }
   if (ctx.is_planning()) {
     return;
   }
   switch (ctx.device().kind) {
     case DeviceKind::Cpu: cpu::short_conv_backward(op, scratch); return;
-    case DeviceKind::Cuda: throw_no_cuda(kOp);
+    case DeviceKind::Cuda: cuda::short_conv_backward(ctx, op, partials); return;
   }
 }
 

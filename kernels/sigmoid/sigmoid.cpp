@@ -2,8 +2,8 @@
 #include "kernels/sigmoid/sigmoid.h"
 
 #include "kernels/expect.h"
-#include "kernels/no_cuda.h"
 #include "kernels/sigmoid/sigmoid_cpu.h"
+#include "kernels/sigmoid/sigmoid_cuda.h"
 
 namespace longhaul {
 
@@ -17,7 +17,7 @@ void sigmoid_forward(ExecContext& ctx, const SigmoidForward& op) {
   }
   switch (ctx.device().kind) {
     case DeviceKind::Cpu: cpu::sigmoid_forward(op); return;
-    case DeviceKind::Cuda: throw_no_cuda(kOp);
+    case DeviceKind::Cuda: cuda::sigmoid_forward(ctx, op); return;
   }
 }
 
@@ -33,7 +33,7 @@ void sigmoid_backward(ExecContext& ctx, const SigmoidBackward& op) {
   }
   switch (ctx.device().kind) {
     case DeviceKind::Cpu: cpu::sigmoid_backward(op); return;
-    case DeviceKind::Cuda: throw_no_cuda(kOp);
+    case DeviceKind::Cuda: cuda::sigmoid_backward(ctx, op); return;
   }
 }
 

@@ -6,7 +6,8 @@
 #include <array>
 #include <cmath>
 #include <cstdint>
-#include <numbers>
+
+#include "base/portable_math.h"
 
 namespace longhaul {
 
@@ -42,12 +43,12 @@ struct RandomStream {
     return (static_cast<float>(words(index)[0] >> 8) + 0.5f) * 0x1p-24f;
   }
 
-  // Standard normal by Box-Muller in double from two 32-bit words, so that every platform rounds to the same float.
-  [[nodiscard]] double normal(uint64_t index) const noexcept {
+  // Standard normal by Box-Muller in double from two 32-bit words; the same bits on every platform.
+  [[nodiscard]] LH_HOST_DEVICE double normal(uint64_t index) const noexcept {
     const Philox4 w = words(index);
     const double u = (w[0] + 0.5) * 0x1p-32;
     const double v = (w[1] + 0.5) * 0x1p-32;
-    return std::sqrt(-2.0 * std::log(u)) * std::cos(2.0 * std::numbers::pi * v);
+    return std::sqrt(-2.0 * portable_log(u)) * portable_cos_turns(v);
   }
 
   // Uniform integer in [0, bound) by multiply-shift of 64 random bits; bias below bound / 2^64.

@@ -29,3 +29,16 @@ TEST_CASE("draws have the right moments and bounds", "[base]") {
   CHECK(std::abs(square / n - 1) < 0.05);
   CHECK(std::abs(mean_uniform / n - 0.5) < 0.01);
 }
+
+TEST_CASE("normal draws are those of the library's functions", "[base]") {
+  for (uint64_t i = 0; i < 20000; ++i) {
+    const Philox4 w = RandomStream{.seed = 7, .stream = 11}.words(i);
+    const double u = (w[0] + 0.5) * 0x1p-32, v = (w[1] + 0.5) * 0x1p-32;
+    REQUIRE(std::abs(portable_log(u) - std::log(u)) <= 4e-16 * std::abs(std::log(u)));
+    REQUIRE(std::abs(portable_cos_turns(v) - std::cos(6.283185307179586 * v)) <= 1e-15);
+  }
+  CHECK(portable_log(1.0) == 0);
+  CHECK(std::abs(portable_log(0x1p-33) - std::log(0x1p-33)) <= 4e-15);
+  CHECK(portable_cos_turns(0) == 1);
+  CHECK(portable_cos_turns(0.5) == -1);
+}
