@@ -82,7 +82,8 @@ PYTHON
 newest=$(cat "$run/checkpoints/latest")
 echo "checkpoint       $run/checkpoints/$newest"
 if [ -x "$bin/report" ]; then
-  "$bin/report" "$run" --output "$run/report.html"
+  bigram=$(awk '$1 == "all" { print $7 }' "$corpus.report.txt")
+  "$bin/report" "$run" --output "$run/report.html" --reference "bigram entropy=$bigram"
   echo "report           $run/report.html"
 fi
 
