@@ -67,7 +67,13 @@ if(NOT LONGHAUL_CUDA STREQUAL OFF)
   check_language(CUDA)
   if(CMAKE_CUDA_COMPILER)
     enable_language(CUDA)
+    if(NOT CMAKE_CUDA20_STANDARD_COMPILE_OPTION)  # CMake before 3.25.2 does not know nvcc's C++20
+      set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION -std=c++20)
+      set(CMAKE_CUDA20_EXTENSION_COMPILE_OPTION -std=c++20)
+    endif()
+    set(CMAKE_CUDA_STANDARD 20)
     find_package(CUDAToolkit REQUIRED)
+    set(CMAKE_INSTALL_RPATH_USE_LINK_PATH ON)  # cuBLASLt lies outside the linker's usual folders
     set(LONGHAUL_HAS_CUDA ON)
   elseif(LONGHAUL_CUDA STREQUAL ON)
     message(FATAL_ERROR "LONGHAUL_CUDA=ON but no CUDA compiler was found; put nvcc on PATH or set CUDACXX.")

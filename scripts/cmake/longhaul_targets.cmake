@@ -27,10 +27,10 @@ if(LONGHAUL_HAS_CUDA)
   # cuBLASLt takes tenths of a second to load; programs that use no GPU should not pay for it.
   target_link_options(longhaul_options INTERFACE -Wl,--as-needed)
   target_compile_definitions(longhaul_options INTERFACE LH_HAS_CUDA=1)
-  # -std by hand: CMake before 3.25.2 ignores CMAKE_CUDA_STANDARD 20. Constexpr functions of the host (Philox) may be called
-  # on the device. Warning 20012 is about the defaulted functions of aggregates and says nothing.
+  # Constexpr functions of the host (Philox) may be called on the device. Warning 20012 is about the defaulted functions of
+  # aggregates and says nothing.
   target_compile_options(longhaul_options INTERFACE
-    "$<$<COMPILE_LANGUAGE:CUDA>:-std=c++20;--expt-relaxed-constexpr;-diag-suppress=20012;-Xcompiler=-Wall,-Wextra,-Wno-unused-parameter>"
+    "$<$<COMPILE_LANGUAGE:CUDA>:--expt-relaxed-constexpr;-diag-suppress=20012;-Xcompiler=-Wall,-Wextra,-Wno-unused-parameter>"
     "$<$<AND:$<COMPILE_LANGUAGE:CUDA>,$<BOOL:${LONGHAUL_WERROR}>>:-Werror=all-warnings>")
 endif()
 
