@@ -64,8 +64,9 @@ echo "--- largest relative L2 difference from the CPU"
 cat "$build"/*_test.log 2>/dev/null | awk '/^parity/ {
     op = $2; name = $(NF - 2); type = $(NF - 1); value = $NF; key = op "." name
     if (!(key in order)) { order[key] = ++n; keys[n] = key }
-    if (value == "DIFFERENT") { worst[key, type] = value } else if (value == "equal") { if (!((key, type) in worst)) worst[key, type] = value }
-    else if (worst[key, type] != "DIFFERENT" && (!((key, type) in worst) || value + 0 > worst[key, type] + 0)) worst[key, type] = value
+    known = (key, type) in worst
+    if (known && worst[key, type] == "DIFFERENT") next
+    if (!known || value == "DIFFERENT" || value + 0 > worst[key, type] + 0) worst[key, type] = value
   }
   END { for (i = 1; i <= n; ++i) printf "%-36s f32 %-9s bf16 %-9s\n", keys[i], worst[keys[i], "f32"], worst[keys[i], "bf16"] }'
 echo "--- ${#passed[@]} test programs passed, ${#failed[@]} failed: ${failed[*]:-}"
