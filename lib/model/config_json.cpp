@@ -2,8 +2,12 @@
 // gate, no MLA gate, ordinary residuals, experts on the full width.
 #include "model/config_json.h"
 
+#include <fmt/format.h>
+
+#include <algorithm>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <type_traits>
 
 #include "base/error.h"
 
@@ -59,24 +63,88 @@ class Reader {
   std::string path_;
 };
 
-// Layer numbers, 1-based, from either form in use: lists of numbers, or one type name a layer.
-void read_layers(const Reader& text, ModelOptions& o) {
-  LinearAttentionOptions& linear = o.linear_attn_config;
-  if (!linear.kda_layers.empty() || !linear.full_attn_layers.empty()) {
+// Layer numbers, 1-based, from either form in use: lists of numbers, or one type name a layer. A file may have both.
+void read_layers(const Reader& text, LinearAttentionOptions& linear) {
+  const bool has_lists = !linear.kda_layers.empty() || !linear.full_attn_layers.empty();
+  if (has_lists && !text.has("layer_types")) {
     return;
   }
+  std::vector<int64_t> kda, full;
   const auto types = text.need<std::vector<std::string>>("layer_types");
   for (size_t i = 0; i < types.size(); ++i) {
-    const auto number = static_cast<int64_t>(i) + 1;
-    if (types[i] == "linear_attention") {
-      linear.kda_layers.push_back(number);
-    } else if (types[i] == "full_attention") {
-      linear.full_attn_layers.push_back(number);
-    } else {
+    if (types[i] != "linear_attention" && types[i] != "full_attention") {
       throw ConversionError("config.json: layer_types[{}] is \"{}\"; known are linear_attention and full_attention", i, types[i]);
     }
+    (types[i] == "linear_attention" ? kda : full).push_back(static_cast<int64_t>(i) + 1);
   }
+  std::sort(linear.kda_layers.begin(), linear.kda_layers.end());
+  if (has_lists && linear.kda_layers != kda) {
+    throw ConversionError("config.json: layer_types makes [{}] linear, linear_attn_config.kda_layers says [{}]; make them agree", fmt::join(kda, ", "),
+                          fmt::join(linear.kda_layers, ", "));
+  }
+  linear.kda_layers = kda;
+  linear.full_attn_layers = full;
 }
+
+// Leading layers with a dense feed-forward, from either form in use: a number, or one type name a layer.
+int64_t read_dense_layers(const Reader& text) {
+  const auto stated = text.maybe<int64_t>("first_k_dense_replace");
+  const auto types = text.value<std::vector<std::string>>("mlp_layer_types", {});
+  if (types.empty()) {
+    return stated.value_or(0);
+  }
+  const auto first_sparse = std::find_if(types.begin(), types.end(), [](const std::string& type) { return type != "dense"; });
+  const auto dense = static_cast<int64_t>(first_sparse - types.begin());
+  if (std::any_of(first_sparse, types.end(), [](const std::string& type) { return type != "sparse"; })) {
+    throw ConversionError("config.json: mlp_layer_types must be leading \"dense\" and then \"sparse\" layers, got {}", fmt::join(types, ", "));
+  }
+  if (stated && *stated != dense) {
+    throw ConversionError("config.json: mlp_layer_types begins with {} dense layers, first_k_dense_replace says {}; make them agree", dense, *stated);
+  }
+  return dense;
+}
+
+// Applies the limits that describe() states for recipes to a model that came from a file.
+class LimitCheck {
+ public:
+  explicit LimitCheck(std::string path = "") : path_(std::move(path)) {}
+
+  class Field {
+   public:
+    Field(std::string key, std::optional<double> value) : key_(std::move(key)), value_(value) {}
+    const Field& at_least(double low) const { return require(value_ >= low, fmt::format("at least {}", low)); }
+    const Field& range(double low, double high) const { return require(value_ >= low && value_ <= high, fmt::format("in [{}, {}]", low, high)); }
+    const Field& positive() const { return require(value_ > 0, "positive"); }
+
+   private:
+    const Field& require(bool holds, std::string_view wanted) const {
+      if (value_ && !holds) {
+        throw ConversionError("config.json: {} must be {}, got {}", key_, wanted, *value_);
+      }
+      return *this;
+    }
+    std::string key_;
+    std::optional<double> value_;
+  };
+  template <class T>
+  Field field(std::string_view key, T& value, std::string_view) {
+    const std::string name = path_ + std::string(key);
+    if constexpr (std::is_same_v<T, LinearAttentionOptions>) {
+      LimitCheck inside(name + ".");
+      describe(inside, value);
+      return {name, std::nullopt};
+    } else if constexpr (std::is_same_v<T, std::optional<int64_t>> || std::is_same_v<T, std::optional<double>>) {
+      return {name, value ? std::optional(static_cast<double>(*value)) : std::nullopt};
+    } else if constexpr (std::is_arithmetic_v<T>) {
+      return {name, static_cast<double>(value)};
+    } else {
+      return {name, std::nullopt};
+    }
+  }
+
+ private:
+  std::string path_;
+};
 
 void read_linear_attention(const Reader& text, const json& config, ModelOptions& o) {
   LinearAttentionOptions& linear = o.linear_attn_config;
@@ -96,7 +164,7 @@ void read_linear_attention(const Reader& text, const json& config, ModelOptions&
     linear.gate_lower_bound = std::nullopt;
     linear.use_full_rank_gate = false;
   }
-  read_layers(text, o);
+  read_layers(text, linear);
 }
 
 }  // namespace
@@ -114,7 +182,9 @@ ModelOptions model_options_from_config(const json& config) {
   top.refuse_unless<int64_t>("moe_layer_freq", 1);
   top.refuse_unless<std::string>("moe_router_activation_func", "sigmoid");
   top.refuse_unless("moe_renormalize", true);
+  top.refuse_unless<std::string>("topk_method", "noaux_tc");
   top.refuse_unless<int64_t>("num_nextn_predict_layers", 0);
+  top.refuse_unless("attention_bias", false);
 
   ModelOptions o;
   o.vocab_size = top.need<int64_t>("vocab_size");
@@ -129,10 +199,10 @@ ModelOptions model_options_from_config(const json& config) {
   o.mla_use_output_gate = top.value("mla_use_output_gate", false);
   read_linear_attention(top, config, o);
   o.attn_res_block_size = top.maybe<int64_t>("attn_res_block_size");
-  o.first_k_dense_replace = top.value<int64_t>("first_k_dense_replace", 0);
+  o.first_k_dense_replace = read_dense_layers(top);
   o.intermediate_size = top.need<int64_t>("intermediate_size");
   o.num_experts = top.value<int64_t>("num_experts", 0);
-  o.num_experts_per_token = top.value<int64_t>("num_experts_per_token", 1);
+  o.num_experts_per_token = o.num_experts > 0 ? top.need<int64_t>("num_experts_per_token") : 1;
   o.num_shared_experts = top.value<int64_t>("num_shared_experts", 0);
   o.moe_intermediate_size = top.value<int64_t>("moe_intermediate_size", 0);
   o.routed_expert_hidden_size = top.maybe<int64_t>("routed_expert_hidden_size");
@@ -147,6 +217,8 @@ ModelOptions model_options_from_config(const json& config) {
   o.activation_situ_linear_beta = top.value("activation_situ_linear_beta", 25.0);
   o.rms_norm_eps = top.value("rms_norm_eps", 1e-5);
   o.initializer_range = top.value("initializer_range", 0.02);
+  LimitCheck limits;
+  describe(limits, o);
   check(o, [](std::string_view key, const std::string& message) { throw ConversionError("config.json: {}: {}", key, message); });
   return o;
 }

@@ -1,12 +1,11 @@
 // Runs of whole layers, with the weights under their released names; see golden_runs.h.
-#include "comm/loopback_device_comm.h"
-#include "comm/self_host_comm.h"
 #include "layers/kda/kda_layer.h"
 #include "layers/mla/mla_layer.h"
 #include "layers/mlp/mlp_layer.h"
 #include "layers/moe/moe_layer.h"
 #include "tests/golden/golden_runs.h"
 #include "tests/support/compare.h"
+#include "tests/support/layer_group.h"
 
 namespace longhaul::testing {
 namespace {
@@ -89,13 +88,11 @@ void run_moe_layer(ExecContext& ctx, GoldenCase& c) {
                         .norm_eps = c.number("rms_norm_eps"),
                         .dtype = c.dtype()}};
   const LayerWeights<MoeLayer> w(layer, c);
-  SelfHostComm host;
-  LoopbackDeviceComm device;
-  const Group alone{"alone", 0, 1, host, device};
+  const Alone alone;
   Arena keep(Device{}, "keep", 0, Arena::Growth::Chunked);
   const RouterState router{.bias = c["weight.gate.e_score_correction_bias"], .forced_experts = {}, .counts = {}, .load = {}};
-  const MoeLayer::Saved saved = layer.forward(ctx, keep, alone, w.values, router, x, c.out("y"));
-  layer.backward(ctx, alone, w.values, x, saved, c["dy.y"], c.grad("in.x"), w.gradients);
+  const MoeLayer::Saved saved = layer.forward(ctx, keep, alone.group, w.values, router, x, c.out("y"));
+  layer.backward(ctx, alone.group, w.values, x, saved, c["dy.y"], c.grad("in.x"), w.gradients);
   c.expect("out.routes", to_doubles(saved.experts));
   c.expect("out.mixing_weights", to_doubles(saved.weights));
   c.leave_out("out.cutoffs");  // not kept by the layer; the router's own case has them

@@ -1,19 +1,11 @@
-// Mixture layers and one-rank groups for the tests of this folder.
+// Mixture layers for the tests of this folder.
 #pragma once
 
-#include "comm/loopback_device_comm.h"
-#include "comm/self_host_comm.h"
 #include "layers/moe/moe_layer.h"
 #include "tests/support/layer_conformance.h"
+#include "tests/support/layer_group.h"
 
 namespace longhaul::testing {
-
-// A group of one rank.
-struct Alone {
-  SelfHostComm host;
-  LoopbackDeviceComm device;
-  Group group{"alone", 0, 1, host, device};
-};
 
 // Kimi K3's form: latent width with norm, shared experts, SiTU-GLU.
 [[nodiscard]] inline MoeLayer latent_moe(DType dtype) {
