@@ -92,7 +92,7 @@ std::optional<FoundCheckpoint> find_latest_together(HostComm& comm, const std::f
   return step < 0 ? std::nullopt : std::optional(FoundCheckpoint{.step = step, .path = path});
 }
 
-CheckpointReader open_checkpoint(HostComm& comm, const std::filesystem::path& directory, const HostCopy& copy) {
+CheckpointReader open_checkpoint(HostComm& comm, const std::filesystem::path& directory, const DeviceTransfer& copy) {
   std::optional<CheckpointReader> reader;
   run_together(comm, fmt::format("opening the checkpoint {}", directory.string()), [&] { reader.emplace(directory, copy); });
   verify_checkpoint(comm, *reader);

@@ -20,7 +20,7 @@ namespace longhaul {
                                                                   const RequiredDocuments& required = {});
 
 // Opens the checkpoint on every rank and verifies it. Collective.
-[[nodiscard]] CheckpointReader open_checkpoint(HostComm& comm, const std::filesystem::path& directory, const HostCopy& copy = {});
+[[nodiscard]] CheckpointReader open_checkpoint(HostComm& comm, const std::filesystem::path& directory, const DeviceTransfer& copy = {});
 
 // Compares the content of every file with its hash; the ranks share the files among them. All ranks throw the same
 // CheckpointError, naming the damaged tensors. Collective; with one rank it is an offline check.

@@ -29,8 +29,8 @@ struct Piece {
 [[nodiscard]] Piece whole_piece(std::string name, const TensorView& data);
 
 // Copies between a device and the host: two contiguous views of the same type and shape, one of them on the CPU. Blocks
-// until done. Not needed for tensors on the CPU.
-using HostCopy = std::function<void(const TensorView& from, const TensorView& to)>;
+// until done. Empty: copy_between (tensor/host_copy.h). A test puts its own here, to go this way without a GPU.
+using DeviceTransfer = std::function<void(const TensorView& from, const TensorView& to)>;
 
 // Where a block lies in a tensor.
 struct Block {

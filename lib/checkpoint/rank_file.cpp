@@ -47,7 +47,7 @@ uint64_t write_piece(const hdf5::Dataset& dataset, const Piece& piece, Staging& 
 
 }  // namespace
 
-WrittenFile write_rank_file(const std::filesystem::path& path, std::span<const Piece> pieces, const HostCopy& copy,
+WrittenFile write_rank_file(const std::filesystem::path& path, std::span<const Piece> pieces, const DeviceTransfer& copy,
                             SaveProgress& progress) {
   WrittenFile written{.name = path.filename().string()};
   hdf5::File file = hdf5::create_file(path);

@@ -27,7 +27,7 @@ struct WrittenFile {
 
 // Writes, closes and brings to the disk, then hashes what the system gives back. Memory beside the tensors: one staging
 // buffer of 8 MiB, used for tensors that are strided or on a device.
-[[nodiscard]] WrittenFile write_rank_file(const std::filesystem::path& path, std::span<const Piece> pieces, const HostCopy& copy,
+[[nodiscard]] WrittenFile write_rank_file(const std::filesystem::path& path, std::span<const Piece> pieces, const DeviceTransfer& copy,
                                           SaveProgress& progress);
 
 }  // namespace longhaul

@@ -33,7 +33,7 @@ std::vector<int64_t> minus(const std::vector<int64_t>& a, const std::vector<int6
 
 }  // namespace
 
-CheckpointReader::CheckpointReader(fs::path directory, HostCopy copy) : directory_(std::move(directory)), staging_(copy) {
+CheckpointReader::CheckpointReader(fs::path directory, DeviceTransfer copy) : directory_(std::move(directory)), staging_(copy) {
   const fs::path normal = fs::absolute(directory_).lexically_normal();
   const std::string name = (normal.has_filename() ? normal : normal.parent_path()).filename().string();
   if (strip_hidden(name, kInProgressSuffix)) {

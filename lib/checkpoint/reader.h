@@ -21,7 +21,7 @@ class CheckpointReader {
  public:
   // Reads the manifest and compares the sizes of all files; not yet their content. CheckpointError when the directory is
   // not a complete checkpoint.
-  explicit CheckpointReader(std::filesystem::path directory, HostCopy copy = {});
+  explicit CheckpointReader(std::filesystem::path directory, DeviceTransfer copy = {});
 
   [[nodiscard]] const std::filesystem::path& path() const noexcept { return directory_; }
   [[nodiscard]] const Manifest& manifest() const noexcept { return manifest_; }

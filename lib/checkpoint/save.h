@@ -21,7 +21,7 @@ namespace longhaul {
 
 struct SaveOptions {
   int64_t keep = 3;    // see apply_retention
-  HostCopy copy;       // for tensors on a device
+  DeviceTransfer copy;  // how tensors on a device reach the host; empty: copy_between
   WarningSink warn;    // rank 0; may be empty
   FaultHook fault;     // may be empty
   Replacement replacement = Replacement::Exchange;

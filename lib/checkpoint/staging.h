@@ -4,6 +4,7 @@
 
 #include "base/cast.h"
 #include "checkpoint/piece.h"
+#include "tensor/host_copy.h"
 #include "tensor/tensor.h"
 
 namespace longhaul {
@@ -12,7 +13,7 @@ class Staging {
  public:
   static constexpr int64_t kBytes = 8 << 20;
 
-  explicit Staging(const HostCopy& copy) : copy_(copy) {}
+  explicit Staging(const DeviceTransfer& copy) : copy_(copy) {}
 
   // A contiguous CPU view of the part's values, valid until the next call.
   [[nodiscard]] TensorView to_host(const TensorView& part) {
@@ -58,11 +59,14 @@ class Staging {
       copy_strided(from, to);
       return;
     }
-    LH_CHECK(copy_ != nullptr, "a tensor on a device needs a copy to the host: {}", from.to_string());
-    copy_(from, to);
+    if (copy_) {
+      copy_(from, to);
+      return;
+    }
+    copy_between(from, to);
   }
 
-  HostCopy copy_;
+  DeviceTransfer copy_;
   Tensor buffer_;
 };
 
