@@ -60,7 +60,7 @@ run=$work/first
 expect 0 "kimi_k3" export --from "$run" --to "$work/released" --dtype fp32 --max-shard-size 100KB
 expect 2 "exists" export --from "$run" --to "$work/released"
 expect 2 "is no size" export --from "$run" --to "$work/y" --max-shard-size 5gb
-expect 7 "moe_intermediate_size is 24" export --from "$run" --to "$work/y" --experts mxfp4
+expect 7 "MXFP4 needs groups of 32" export --from "$run" --to "$work/y" --experts mxfp4
 expect 0 "parameters" import --from "$work/released" --to "$work/imported"
 expect 0 "equal" diff "$run" "$work/released"
 expect 0 "equal" diff "$work/released" "$work/imported"
