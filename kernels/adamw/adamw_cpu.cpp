@@ -4,6 +4,7 @@
 
 #include <cmath>
 
+#include "base/profile.h"
 #include "kernels/math/fast_math.h"
 
 namespace longhaul::cpu {
@@ -42,6 +43,7 @@ void update(const AdamW& op) {
 }  // namespace
 
 void adamw(const AdamW& op) {
+  const ProfileScope profile("optimizer");
   dispatch_float(op.parameter.dtype(), "adamw", [&](auto zero) {
     using T = decltype(zero);
     if (op.gradient.dtype() == kDTypeOf<T>) {

@@ -3,6 +3,7 @@
 //   dV = P^T dO      dS = P * (dO V^T - delta)      dQ = scale dS K      dK = scale dS^T Q
 // Query tiles are the outer loop; dQ of a tile is summed in scratch, dK and dV of a key tile in their output, over query
 // tiles in ascending order. Score tiles are transposed, [keys, queries], as in forward.
+#include "base/profile.h"
 #include "kernels/attention/attention_cpu.h"
 #include "kernels/kda/documents.h"
 #include "kernels/kda/flush_denormals.h"
@@ -171,6 +172,7 @@ void fill_zero(const HeadRows<T>& rows, int64_t tokens) {
 
 template <class T>
 void backward_cpu(ExecContext& ctx, const AttentionBackward& op, const Dims& dims) {
+  const ProfileScope profile("attention");
   const ArenaScope scope(ctx.scratch());
   Backward<T> backward(ctx.scratch(), dims);
   if (ctx.is_planning()) {

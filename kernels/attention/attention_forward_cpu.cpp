@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 
+#include "base/profile.h"
 #include "kernels/attention/attention_cpu.h"
 #include "kernels/kda/documents.h"
 #include "kernels/kda/elementwise.h"
@@ -134,6 +135,7 @@ void Forward<T>::softmax(Position position) {
 
 template <class T>
 void forward_cpu(ExecContext& ctx, const AttentionForward& op, const Dims& dims) {
+  const ProfileScope profile("attention");
   const ArenaScope scope(ctx.scratch());
   Forward<T> forward(ctx.scratch(), dims);
   if (ctx.is_planning()) {

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/profile.h"
 #include "kernels/add_gradient.h"
 #include "kernels/math/fast_math.h"
 #include "kernels/math/lane_sum.h"
@@ -115,10 +116,12 @@ void backward(const AttnResMixBackward& op, const AttnResMixScratch& scratch) {
 }  // namespace
 
 void attn_res_mix_forward(const AttnResMixForward& op, const AttnResMixScratch& scratch) {
+  const ProfileScope profile("residual mix");
   dispatch_float(op.y.dtype(), "attn_res_mix_forward", [&](auto zero) { forward<decltype(zero)>(op, scratch); });
 }
 
 void attn_res_mix_backward(const AttnResMixBackward& op, const AttnResMixScratch& scratch) {
+  const ProfileScope profile("residual mix");
   dispatch_float(op.dy.dtype(), "attn_res_mix_backward", [&](auto zero) { backward<decltype(zero)>(op, scratch); });
 }
 

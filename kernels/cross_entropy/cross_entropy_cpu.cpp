@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/profile.h"
 #include "kernels/math/fast_math.h"
 #include "kernels/math/lane_sum.h"
 #include "kernels/products/gradient_product.h"
@@ -109,6 +110,7 @@ void run(const LinearCrossEntropy& op, const CrossEntropyScratch& scratch) {
 }  // namespace
 
 void linear_cross_entropy(const LinearCrossEntropy& op, const CrossEntropyScratch& scratch) {
+  const ProfileScope profile("head");
   check_targets(op.targets, op.weight.size(0));
   dispatch_float(op.x.dtype(), "linear_cross_entropy", [&](auto zero) { run<decltype(zero)>(op, scratch); });
 }

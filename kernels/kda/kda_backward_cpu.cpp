@@ -7,6 +7,7 @@
 //   d(Q e^G) = dO S^T     d(beta K e^G) = -dR S^T  d(K e^{G_C - G}) = Vt dS'^T
 //   dS  = Diag(e^{G_C}) dS' + (Q e^G)^T dO - (beta K e^G)^T dR
 // Only V-wide systems are solved; the K-wide W = (I + L)^-1 (beta K e^G) of the papers is never needed.
+#include "base/profile.h"
 #include "kernels/kda/chunk_state.h"
 #include "kernels/kda/flush_denormals.h"
 #include "kernels/kda/kda_cpu.h"
@@ -226,6 +227,7 @@ void Backward<T>::write(const Gradients<T>& out, const Chunk& chunk, int64_t hea
 
 template <class T>
 void backward_cpu(ExecContext& ctx, const KdaBackward& op, const Dims& dims) {
+  const ProfileScope profile("KDA");
   const ArenaScope scope(ctx.scratch());
   Backward<T> backward(ctx.scratch(), dims);
   if (ctx.is_planning()) {

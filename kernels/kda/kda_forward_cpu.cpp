@@ -3,6 +3,7 @@
 //   O  = (Q e^G) S + A Vt
 //   S' = Diag(e^{G_C}) S + (K e^{G_C - G})^T Vt
 // One document, one head, chunk after chunk, so that the state stays in the cache.
+#include "base/profile.h"
 #include "kernels/kda/chunk_state.h"
 #include "kernels/kda/flush_denormals.h"
 #include "kernels/kda/kda_cpu.h"
@@ -64,6 +65,7 @@ class Forward {
 
 template <class T>
 void forward_cpu(ExecContext& ctx, const KdaForward& op, const Dims& dims) {
+  const ProfileScope profile("KDA");
   const ArenaScope scope(ctx.scratch());
   Forward<T> forward(ctx.scratch(), dims);
   if (ctx.is_planning()) {

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <type_traits>
 
+#include "base/profile.h"
 #include "device/blas.h"
 
 namespace longhaul::cpu {
@@ -26,6 +27,7 @@ TensorView take_gradient_scratch(Arena& arena, DType compute, int64_t rows, int6
 template <class T>
 void gradient_product(const GradientProduct<T>& op) {
   using blas::Transpose;
+  const ProfileScope profile("weight gradients");
   for (int64_t first = 0; first < op.rows; first += kGradientRows) {
     const int64_t rows = std::min(kGradientRows, op.rows - first);
     if constexpr (std::is_same_v<T, double>) {

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/profile.h"
 #include "kernels/products/row_kernel.h"
 
 namespace longhaul::cpu {
@@ -55,6 +56,7 @@ RowKernel<T> best_row_kernel() {
 
 template <class T>
 void row_product(const RowProduct<T>& op) {
+  const ProfileScope profile("row products");
   const RowKernel<T> kernel = best_row_kernel<T>();
   T sums[kMaxKernelRows * kPanelColumns];
   for (int64_t first = 0; first < op.n && op.rows > 0; first += kPanelColumns) {

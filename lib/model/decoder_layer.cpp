@@ -1,6 +1,7 @@
 // See decoder_layer.h.
 #include "model/decoder_layer.h"
 
+#include "base/profile.h"
 #include "kernels/attn_res_mix/attn_res_mix.h"
 #include "kernels/elementwise/elementwise.h"
 #include "kernels/rms_norm/rms_norm.h"
@@ -149,8 +150,10 @@ DecoderLayer::Saved DecoderLayer::forward(ExecContext& ctx, Arena& keep, const G
   s.attention_site = enter(ctx, keep, stream, w.attn_res_norm, w.attn_res_proj, w.input_norm);
   const TensorView after_attention = take(keep, "layer.stream", dtype, wide);
   if (is_kda) {
+    const ProfileScope profile("KDA layer");
     s.kda = kda.forward(ctx, keep, w.kda, packing, s.attention_site.normed, after_attention);
   } else {
+    const ProfileScope profile("MLA layer");
     s.mla = mla.forward(ctx, keep, w.mla, packing, s.attention_site.normed, after_attention);
   }
   if (starts_block()) {
@@ -164,8 +167,10 @@ DecoderLayer::Saved DecoderLayer::forward(ExecContext& ctx, Arena& keep, const G
   s.ffn_site = enter(ctx, keep, stream, w.mlp_res_norm, w.mlp_res_proj, w.post_norm);
   const TensorView after_ffn = take(keep, "layer.stream", dtype, wide);
   if (is_dense) {
+    const ProfileScope profile("MLP layer");
     s.mlp = mlp.forward(ctx, keep, w.mlp, s.ffn_site.normed, after_ffn);
   } else {
+    const ProfileScope profile("MoE layer");
     s.moe = moe.forward(ctx, keep, expert_group, w.moe, router, s.ffn_site.normed, after_ffn);
   }
   add(ctx, stream.prefix, after_ffn);
@@ -181,8 +186,10 @@ void DecoderLayer::backward(ExecContext& ctx, const Group& expert_group, const W
     const TensorView dy = in_type(ctx, dtype, gradient.prefix);
     const TensorView dnormed = take(ctx.scratch(), "layer.dnormed", dtype, wide);
     if (is_dense) {
+      const ProfileScope profile("MLP layer");
       mlp.backward(ctx, w.mlp, s.ffn_site.normed, s.mlp, dy, dnormed, dw.mlp);
     } else {
+      const ProfileScope profile("MoE layer");
       moe.backward(ctx, expert_group, w.moe, s.ffn_site.normed, s.moe, dy, dnormed, dw.moe);
     }
     // The residual path leaves gradient.prefix as it is; the site adds its part.
@@ -193,8 +200,10 @@ void DecoderLayer::backward(ExecContext& ctx, const Group& expert_group, const W
   const TensorView dy = in_type(ctx, dtype, gradient.prefix);
   const TensorView dnormed = take(ctx.scratch(), "layer.dnormed", dtype, wide);
   if (is_kda) {
+    const ProfileScope profile("KDA layer");
     kda.backward(ctx, w.kda, packing, s.attention_site.normed, s.kda, dy, dnormed, dw.kda);
   } else {
+    const ProfileScope profile("MLA layer");
     mla.backward(ctx, w.mla, packing, s.attention_site.normed, s.mla, dy, dnormed, dw.mla);
   }
   if (starts_block()) {

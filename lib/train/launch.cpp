@@ -7,6 +7,7 @@
 #include <csignal>
 
 #include "base/cast.h"
+#include "checkpoint/find.h"
 #include "comm/agreement.h"
 #include "config/write.h"
 #include "device/blas.h"
@@ -37,6 +38,16 @@ void require_same_recipe(HostComm& world, const Recipe& recipe) {
 void require_backend(const Recipe& recipe) {
   if (recipe.runtime.backend == Backend::Cuda) {
     throw DeviceError("runtime.backend is cuda, but this version trains on the CPU only; use --set runtime.backend=cpu");
+  }
+}
+
+// Before anything is written: a mistyped path must not leave a run directory behind.
+void require_start(const StartFrom& start) {
+  if (start.kind != StartFrom::Kind::Path && start.kind != StartFrom::Kind::Weights) {
+    return;
+  }
+  if (const std::string problem = incomplete_reason(start.path); !problem.empty()) {
+    throw CheckpointError("{} is not a checkpoint to start from: {}", start.path.string(), problem);
   }
 }
 
@@ -77,6 +88,9 @@ int launch(MpiSession& mpi, const Env& env, const LaunchOptions& options) {
   const RunPlan plan = run_agreed(world, [&] {
     RunPlan result = make_plan(recipe, world.size());
     require_backend(recipe);
+    if (world.rank() == 0) {
+      require_start(options.start);
+    }
     for (const StagePlan& stage : result.stages) {
       check_data(recipe, stage);
     }

@@ -78,6 +78,8 @@ Recipe load_recipe(const config::Document& document, const std::filesystem::path
   diagnostics.attach(document.source_map());
   read_model_base(document, folder, recipe, diagnostics);
   config::read(document, recipe, diagnostics);
+  // Its values are in the section now: a resolved recipe must load where the file is not.
+  recipe.model.config.reset();
   diagnostics.attach(document.source_map());
   recipe.positions = document.source_map();
   // Rules across keys would only repeat what is wrong with the keys themselves.

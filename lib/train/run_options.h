@@ -80,7 +80,7 @@ struct RuntimeOptions {
   Communicator communicator = Communicator::Auto;
   bool deterministic = false;
   int64_t watchdog_seconds = 600;
-  int64_t max_minutes = 0;  // 0: no limit
+  double max_minutes = 0;  // 0: no limit
   std::vector<SignalName> signals = {SignalName::Usr1, SignalName::Term};
 };
 

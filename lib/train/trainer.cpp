@@ -195,7 +195,7 @@ void Trainer::one_step() {
 
 Trainer::Reason Trainer::reason_to_stop() {
   const double minutes = (now_seconds() - started_) / 60;
-  const bool wants = signals_.arrived() != 0 || (recipe_.runtime.max_minutes > 0 && minutes >= static_cast<double>(recipe_.runtime.max_minutes));
+  const bool wants = signals_.arrived() != 0 || (recipe_.runtime.max_minutes > 0 && minutes >= recipe_.runtime.max_minutes);
   if (world_.any(wants)) {
     return Reason::Preempted;
   }
@@ -269,7 +269,7 @@ void Trainer::log_step(const StepResult& result, double seconds) {
                       .ranks = world_.size(),
                       .max_violation = result.max_violation};
   log_.record(to_json(line));
-  log_.say(to_text(line));
+  log_.progress(to_text(line), {.done = line.step, .total = line.total_steps, .note = to_note(line)});
 }
 
 }  // namespace longhaul

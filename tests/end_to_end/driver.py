@@ -165,6 +165,13 @@ class TestCase(unittest.TestCase):
         return result
 
 
+def convert(*arguments, code=0):
+    result = run([program("convert"), *arguments])
+    if result.code != code:
+        raise AssertionError(f"expected exit code {code}: {result}")
+    return result
+
+
 def send(pid, number):
     os.kill(pid, number)
 

@@ -203,6 +203,8 @@ class OneRank(Basics, ResumeCase):
         self.assertEqual(1, len(result.messages), result)
         self.assertIn("rank_00000.h5", result.messages[0])
         self.assertIn(name, result.messages[0])
+        offline = driver.convert("verify", run_files.checkpoint(run_dir, 6), code=5)
+        self.assertIn(name, offline.stderr)
         self.assertEqual(6, max(run_files.steps(run_dir)))
 
     def test_the_comparison_catches_a_broken_restore(self):
@@ -213,6 +215,9 @@ class OneRank(Basics, ResumeCase):
         with h5py.File(changed / "rank_00000.h5", "r+") as file:
             file[name][3] += 1e-6
         self.assertEqual([name + " differs"], run_files.bitwise_differences(last, changed))
+        # The program's own comparison agrees.
+        driver.convert("diff", last, run_files.checkpoint(self.straight, 12), code=7)
+        driver.convert("diff", last, last)
         # Then by the program: weights alone, without optimizer and balancing state, is a restore that forgets.
         forgetful = self.folder / "forgetful"
         self.go(forgetful, flags=["--init-from", run_files.checkpoint(self.straight, 10)])
