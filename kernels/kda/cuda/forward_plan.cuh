@@ -2,11 +2,14 @@
 // the states between segments), walk. Each enqueues kernels and returns a CUDA error code.
 #pragma once
 
+#include <algorithm>
+
 #include "kernels/kda/cuda/kda_cuda.h"
 #include "kernels/kda/cuda/launch.cuh"
 #include "kernels/kda/cuda/prepare.cuh"
 #include "kernels/kda/cuda/recurrence.cuh"
 #include "kernels/kda/cuda/tables.cuh"
+#include "kernels/kda/cuda/transfer.cuh"
 #include "kernels/kda/cuda/workspace.h"
 
 namespace longhaul::kda::cuda {
@@ -21,9 +24,9 @@ namespace longhaul::kda::cuda {
           .a_log = in.a_log,
           .dt_bias = in.dt_bias,
           .gate_bound = in.gate_bound,
-          .q_stride = in.q_stride,
-          .k_stride = in.k_stride,
-          .g_stride = in.g_stride,
+          .q_stride = static_cast<int>(in.q_stride),
+          .k_stride = static_cast<int>(in.k_stride),
+          .g_stride = static_cast<int>(in.g_stride),
           .heads = static_cast<int>(s.heads),
           .scale = in.scale};
 }
@@ -77,8 +80,9 @@ int ForwardPlan<D>::prepare(int error) const {
                         .documents = static_cast<int>(args_.sizes.documents),
                         .images = workspace_.images};
   void (*kernel)(PrepareParams) = args_.in.gate != nullptr ? prepare_kernel<D, Inputs::Raw> : prepare_kernel<D, Inputs::Ready>;
-  return launch(error, kernel, max_chunks(args_.sizes) * args_.sizes.heads, TileShare<D>::kThreads, PrepareShared<D>::kBytes,
-                args_.stream, p);
+  constexpr int64_t blocks_each = D == 128 ? 2 : 3;
+  const int64_t blocks = std::min(max_chunks(args_.sizes) * args_.sizes.heads, blocks_each * multiprocessors());
+  return launch(error, kernel, blocks, TileThread<D>::kThreads, PrepareShared<D>::kBytes, args_.stream, p);
 }
 
 template <int D>
@@ -93,6 +97,7 @@ RecurrenceParams ForwardPlan<D>::params() const {
           .o_stride = args_.o_stride,
           .initial_state = args_.initial_state,
           .final_state = args_.final_state,
+          .reach = workspace_.reach,
           .leaving_state = workspace_.leaving_state,
           .transfer_matrix = workspace_.transfer_matrix,
           .states = saved_.states,
@@ -112,10 +117,19 @@ int ForwardPlan<D>::walk_with(int error) const {
 
 template <int D>
 int ForwardPlan<D>::transfer(int error) const {
+  const ReachParams reach{.tables = workspace_.tables,
+                          .documents = static_cast<int>(args_.sizes.documents),
+                          .heads = static_cast<int>(args_.sizes.heads),
+                          .images = workspace_.images,
+                          .reach = workspace_.reach};
+  const int64_t items = segments() * args_.sizes.heads;
+  error = launch(error, reach_kernel<D>, (items + kReachThreads / 32 - 1) / (kReachThreads / 32), kReachThreads, 0,
+                 args_.stream, reach);
   error = walk_with<kGroups, Walk::Transfer>(error);
   const MergeParams p{.tables = workspace_.tables,
                       .documents = static_cast<int>(args_.sizes.documents),
                       .heads = static_cast<int>(args_.sizes.heads),
+                      .reach = workspace_.reach,
                       .leaving_state = workspace_.leaving_state,
                       .transfer_matrix = workspace_.transfer_matrix};
   return launch(error, merge_kernel<D, D>, args_.sizes.documents * args_.sizes.heads * (D / kMergeRows), D,

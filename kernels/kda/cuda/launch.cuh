@@ -37,4 +37,19 @@ template <class Params>
 #endif
 }
 
+// Of the current device.
+[[nodiscard]] inline int64_t multiprocessors() {
+#ifdef LH_EMULATE_CUDA
+  return 1;
+#else
+  int device = 0;
+  int count = 1;
+  if (cudaGetDevice(&device) != cudaSuccess ||
+      cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, device) != cudaSuccess) {
+    return 1;
+  }
+  return count;
+#endif
+}
+
 }  // namespace longhaul::kda::cuda

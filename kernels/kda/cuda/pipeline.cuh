@@ -1,5 +1,5 @@
-// The ring of shared-memory stages through which one warp feeds chunk images and token rows to the warpgroups that
-// compute. Two barriers a stage: full (bytes have arrived), empty (all warps have read them).
+// The ring of shared-memory stages through which one warpgroup feeds chunk images and token rows to those that compute.
+// Two barriers a stage: full (bytes have arrived), empty (all warps have read them).
 #pragma once
 
 #include "kernels/kda/cuda/layout.cuh"
@@ -7,6 +7,7 @@
 namespace longhaul::kda::cuda {
 
 inline constexpr int kStages = 2;
+inline constexpr int kFeedThreads = 128;
 
 // [64, columns] rows of tokens in shared memory, 16 bytes of padding a row against bank conflicts.
 struct TokenRows {
@@ -38,7 +39,7 @@ struct Ring {
   // One thread.
   __device__ __forceinline__ void init(int reading_warps) const {
     for (int s = 0; s < kStages; ++s) {
-      mbarrier_init(full(s), 1);
+      mbarrier_init(full(s), 1 + kFeedThreads);
       mbarrier_init(empty(s), reading_warps);
     }
     fence_barrier_init();
@@ -48,20 +49,16 @@ struct Ring {
   __device__ __forceinline__ void wait_empty(int step) const { mbarrier_wait(empty(step % kStages), (step / kStages & 1) ^ 1); }
 };
 
-// Token rows of one chunk: `columns` values a row from global memory. Rows beyond the chunk become zeros. All lanes of
-// the feeding warp; the bytes are part of what the barrier expects.
-__device__ __forceinline__ void zero_missing_rows(TokenRows to, int rows, int lane) {
-  unsigned char* shared = dynamic_shared() - shared_address(dynamic_shared());
-  for (int row = rows; row < kChunk; ++row) {
-    for (int column = lane * 2; column < to.columns; column += 64) {
-      *reinterpret_cast<uint32_t*>(shared + to.at(row, column)) = 0;
-    }
-  }
-}
-__device__ __forceinline__ void load_token_rows(TokenRows to, const uint16_t* from, int64_t stride, int rows, uint32_t barrier,
-                                                int lane) {
-  for (int row = lane; row < rows; row += 32) {
-    bulk_load(to.at(row, 0), from + row * stride, static_cast<uint32_t>(2 * to.columns), barrier);
+// Token rows of one chunk from global memory, by all feeding threads; rows beyond the chunk become zeros.
+template <int kColumns>
+__device__ __forceinline__ void load_token_rows(TokenRows to, const uint16_t* from, int64_t stride, int rows, int thread) {
+  constexpr int pieces = kColumns / 8;
+  static_assert(kFeedThreads % pieces == 0);
+  const int column = thread % pieces * 8;
+#pragma unroll
+  for (int i = 0; i < kChunk * pieces / kFeedThreads; ++i) {
+    const int row = thread / pieces + i * (kFeedThreads / pieces);
+    copy_16(to.at(row, column), from + (row < rows ? row * stride + column : 0), row >= rows);
   }
 }
 

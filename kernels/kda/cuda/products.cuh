@@ -9,6 +9,7 @@ namespace longhaul::kda::cuda {
 struct Panel {
   uint32_t address;  // in shared memory, aligned to 1024 bytes where wgmma reads it
   int rows;
+  uint32_t unit = 0;  // address / 16; where wgmma reads it
 
   [[nodiscard]] __device__ __forceinline__ uint32_t at(int row, int column) const {
     return address + panel_offset(row, column, rows);
@@ -31,6 +32,25 @@ __device__ __forceinline__ void load_b(uint32_t (&b)[4], Panel panel, int row, i
   } else {
     ldmatrix_transposed(b, panel.at(row + lane % 8 + lane / 8 % 2 * 8, column + lane / 16 * 8));
   }
+}
+
+// Addresses that a lane gives to ldmatrix, walking along the columns of a panel: `start` is its place at column 0. Only
+// the swizzle changes along a slab, by an exclusive or.
+struct ColumnCursor {
+  uint32_t start;
+  int rows;
+
+  // column: a multiple of 16
+  [[nodiscard]] __device__ __forceinline__ uint32_t at(int column) const {
+    return (start ^ static_cast<uint32_t>(column % kSlab * 2)) + static_cast<uint32_t>(column / kSlab * rows * kSlabRowBytes);
+  }
+};
+// For A fragments of rows [row, row + 16), and for B fragments (load_b, RowsOfPanel) of the same.
+__device__ __forceinline__ ColumnCursor cursor_a(Panel panel, int row, int lane) {
+  return {panel.at(row + lane % 16, lane / 16 * 8), panel.rows};
+}
+__device__ __forceinline__ ColumnCursor cursor_b(Panel panel, int row, int lane) {
+  return {panel.at(row + lane % 8 + lane / 16 * 8, lane / 8 % 2 * 8), panel.rows};
 }
 
 enum class Format : uint8_t { F16, Bf16 };
@@ -60,13 +80,12 @@ __device__ __forceinline__ void round_to_a(uint32_t (&a)[4], const float* left, 
 // How a warpgroup multiplies: with wgmma, or each warp on its own 16 rows with mma.sync.
 enum class Engine : uint8_t { Warpgroup, Warp };
 
-// Descriptor of a panel with a 128-byte swizzle. Read by columns, slabs are `leading` apart; groups of 8 rows are 1024
-// bytes apart in both orders.
-__device__ __forceinline__ uint64_t panel_descriptor(uint32_t address, int panel_rows) {
-  constexpr uint64_t swizzle_128 = uint64_t{1} << 62;
-  constexpr uint64_t stride = uint64_t{1024 >> 4} << 32;
-  const uint64_t leading = static_cast<uint64_t>(panel_rows * kSlabRowBytes >> 4) << 16;
-  return swizzle_128 | stride | leading | ((address >> 4) & 0x3fffU);
+// Descriptor of a panel with a 128-byte swizzle from an address in units of 16 bytes. Read by columns, slabs are
+// `panel_rows` rows apart; groups of 8 rows are 1024 bytes apart in both orders.
+__device__ __forceinline__ uint64_t panel_descriptor(uint32_t unit, int panel_rows) {
+  constexpr uint32_t high = (1U << 30) | (1024U >> 4);
+  const uint32_t low = unit + (static_cast<uint32_t>(panel_rows * kSlabRowBytes >> 4) << 16);
+  return static_cast<uint64_t>(high) << 32 | low;
 }
 
 template <int N, Order kOrder, Sign kSign>
@@ -87,10 +106,10 @@ template <Engine kEngine, int N, Order kOrder, Sign kSign = Sign::Plus>
 __device__ __forceinline__ void multiply(float* d, const uint32_t (&a)[4], Panel panel, int row, int column, Into into,
                                          int lane) {
   if constexpr (kEngine == Engine::Warpgroup) {
-    // Starts inside a swizzled row are plain byte offsets: the hardware permutes the final address.
-    const uint32_t slab = static_cast<uint32_t>(column / kSlab * panel.rows * kSlabRowBytes);
-    const uint32_t start = panel.address + slab + static_cast<uint32_t>(row * kSlabRowBytes + column % kSlab * 2);
-    wgmma<N, kOrder, kSign>(d, a, panel_descriptor(start, panel.rows), into);
+    // Starts inside a swizzled row are plain byte offsets: the hardware permutes the final address. `row` and `column`
+    // are constants of the caller, so that one addition makes a descriptor.
+    const int start = (column / kSlab * panel.rows + row) * kSlabRowBytes + column % kSlab * 2;
+    wgmma<N, kOrder, kSign>(d, a, panel_descriptor(panel.unit + static_cast<uint32_t>(start / 16), panel.rows), into);
   } else {
     if (into == Into::Set) {
 #pragma unroll

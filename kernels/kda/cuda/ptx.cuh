@@ -91,6 +91,13 @@ __device__ __forceinline__ uint32_t max_abs_bf16(uint32_t a, uint32_t b) {
   asm("{\n.reg .b32 x;\nabs.bf16x2 x, %2;\nmax.bf16x2 %0, %1, x;\n}" : "=r"(r) : "r"(a), "r"(b));
   return r;
 }
+__device__ __forceinline__ uint32_t multiply_f16(uint32_t a, uint32_t b) {
+  uint32_t r;
+  asm("mul.rn.f16x2 %0, %1, %2;" : "=r"(r) : "r"(a), "r"(b));
+  return r;
+}
+// Rounds to the 11 bits of tf32; the tensor core leaves out the lower bits.
+__device__ __forceinline__ uint32_t round_tf32(float x) { return __float_as_uint(x) + 0x1000U; }
 __device__ __forceinline__ bool any_lane(bool x) { return __any_sync(0xffffffffu, x) != 0; }
 __device__ __forceinline__ uint32_t bits_of(float x) { return __float_as_uint(x); }
 __device__ __forceinline__ float float_of(uint32_t x) { return __uint_as_float(x); }
@@ -135,7 +142,14 @@ __device__ __forceinline__ void mma_f16(float* d, const uint32_t (&a)[4], uint32
                : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
-// d [64, n] (=, +=) +-a [64, 16] b [16, n], asynchronous: the registers of d and a are the tensor core's until wgmma_wait.
+// A [16, 8]: a0 (g, t) a1 (g + 8, t) a2 (g, t + 4) a3 (g + 8, t + 4); B [8, 8]: b0 (t, g) b1 (t + 4, g).
+__device__ __forceinline__ void mma_tf32(float* d, const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
+  asm volatile("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+               : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+               : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+
+// In fp16: d [64, n] (=, +=) +-a [64, 16] b [16, n], asynchronous: the registers of d and a are the tensor core's until wgmma_wait.
 template <Order kOrder, Sign kSign>
 __device__ __forceinline__ void wgmma_n32(float* d, const uint32_t (&a)[4], uint64_t b, Into into) {
   asm volatile(
@@ -210,6 +224,9 @@ __device__ __forceinline__ void more_registers() {
   asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kRegisters));
 }
 
+// The compiler no longer knows the value, and keeps nothing that it could derive from it.
+__device__ __forceinline__ void forget(int& x) { asm volatile("" : "+r"(x)); }
+
 __device__ __forceinline__ void mbarrier_init(uint32_t barrier, int arrivals) {
   asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals) : "memory");
 }
@@ -233,6 +250,14 @@ __device__ __forceinline__ void mbarrier_wait(uint32_t barrier, uint32_t parity)
       "LH_DONE:\n}\n" ::"r"(barrier),
       "r"(parity)
       : "memory");
+}
+// 16 bytes from global to shared memory, or 16 zeros.
+__device__ __forceinline__ void copy_16(uint32_t to_shared, const void* from, bool zeros) {
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to_shared), "l"(from), "r"(zeros ? 0 : 16) : "memory");
+}
+// Arrives at the barrier when all copies of this thread so far are done; one of its arrivals.
+__device__ __forceinline__ void copies_arrive(uint32_t barrier) {
+  asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(barrier) : "memory");
 }
 // Both sides aligned to 16 bytes, bytes a multiple of 16.
 __device__ __forceinline__ void bulk_load(uint32_t to_shared, const void* from, uint32_t bytes, uint32_t barrier) {

@@ -30,6 +30,7 @@ struct RecurrenceParams {
   int64_t o_stride;
   const float* initial_state;  // [documents, heads, K, V] or absent
   float* final_state;          // [documents, heads, K, V] or absent
+  const int32_t* reach;        // [segments, heads] Transfer: see transfer.cuh
   float* leaving_state;        // [segments, heads, V, K] S_ext^T, after the merge S^T leaving the segment
   float* transfer_matrix;      // [segments, heads, K, K] M^T
   unsigned char* states;       // Training: bf16 panels [V, K] of S^T entering each chunk, [chunks, heads]
@@ -44,13 +45,14 @@ struct RecurrenceShared {
   static constexpr int kStage = kValues + TokenRows::bytes(kColumns);
   static constexpr int kOutput = kStages * kStage;
   static constexpr int kResidual = kOutput + TokenRows::bytes(kColumns);
-  static constexpr int kBarriers = kResidual + TokenRows::bytes(kColumns);
+  static constexpr int kEntries = kResidual + TokenRows::bytes(kColumns);  // ChunkEntry of each stage
+  static constexpr int kBarriers = kEntries + kStages * static_cast<int>(sizeof(ChunkEntry));
   static constexpr int kBytes = kBarriers + Ring::kBytes;
   // The warpgroup that feeds gives registers away where two others compute: a multiprocessor has 65536.
   static constexpr bool kTrades = kGroups > 1;
-  static constexpr int kThreads = 128 * kGroups + (kTrades ? 128 : 32);
-  static constexpr int kFeedRegisters = 24;
-  static constexpr int kComputeRegisters = 240;
+  static constexpr int kThreads = 128 * kGroups + kFeedThreads;
+  static constexpr int kFeedRegisters = 40;
+  static constexpr int kComputeRegisters = 232;
 };
 
 // Where a register of a [64, columns] accumulator lies: row of the warpgroup, column.
@@ -76,11 +78,15 @@ class Recurrence {
   using S = RecurrenceShared<K, kGroups>;
   using I = ChunkImage<K>;
 
+  // The first `skipped` chunks are left out, and what came before them.
   __device__ __forceinline__ Recurrence(const RecurrenceParams& p, const SegmentEntry& segment, int segment_index, int head,
-                                        int part)
-      : p_(p), segment_(segment), segment_index_(segment_index), head_(head), part_(part) {}
+                                        int part, int skipped)
+      : p_(p), segment_(segment), segment_index_(segment_index), head_(head), part_(part), forgets_(skipped > 0) {
+    segment_.first_chunk += skipped;
+    segment_.chunks -= skipped;
+  }
 
-  __device__ __forceinline__ void feed(Ring ring, int lane) const;
+  __device__ __forceinline__ void feed(Ring ring, int thread) const;
   __device__ __forceinline__ void compute(Ring ring, int thread);
 
  private:
@@ -114,30 +120,30 @@ class Recurrence {
   int segment_index_;
   int head_;
   int part_;
+  bool forgets_;
   RowScale scale_;
 };
 
 template <int K, int V, int kGroups, Engine kEngine, Walk kWalk>
-__device__ __forceinline__ void Recurrence<K, V, kGroups, kEngine, kWalk>::feed(Ring ring, int lane) const {
-  const uint32_t base = shared_address(dynamic_shared());
+__device__ __forceinline__ void Recurrence<K, V, kGroups, kEngine, kWalk>::feed(Ring ring, int thread) const {
+  unsigned char* shared = dynamic_shared();
+  const uint32_t base = shared_address(shared);
+  const int first_column = head_ * V + part_ * S::kColumns;
   for (int step = 0; step < segment_.chunks; ++step) {
     const ChunkEntry chunk = p_.tables.chunks[segment_.first_chunk + step];
     const int stage = step % kStages;
     const uint32_t to = base + static_cast<uint32_t>(stage * S::kStage);
-    const TokenRows values{to + S::kValues, S::kColumns};
-    const int rows = is_matrix() ? 0 : chunk.rows;
     ring.wait_empty(step);
-    if (!is_matrix()) {
-      zero_missing_rows(values, rows, lane);
-    }
-    sync_warp();
-    if (lane == 0) {
-      mbarrier_arrive_expect(ring.full(stage), static_cast<uint32_t>(I::kBytes + rows * 2 * S::kColumns));
+    if (thread == 0) {
+      *reinterpret_cast<ChunkEntry*>(shared + S::kEntries + stage * static_cast<int>(sizeof(ChunkEntry))) = chunk;
+      mbarrier_arrive_expect(ring.full(stage), I::kBytes);
       bulk_load(to + S::kImage, p_.images + image_index(step) * I::kBytes, I::kBytes, ring.full(stage));
     }
-    sync_warp();
-    const int64_t at = chunk.first_token * p_.v_stride + static_cast<int64_t>(head_) * V + part_ * S::kColumns;
-    load_token_rows(values, p_.v + (rows > 0 ? at : 0), p_.v_stride, rows, ring.full(stage), lane);
+    if (!is_matrix()) {
+      load_token_rows<S::kColumns>({to + S::kValues, S::kColumns}, p_.v + chunk.first_token * p_.v_stride + first_column,
+                                   p_.v_stride, chunk.rows, thread);
+    }
+    copies_arrive(ring.full(stage));
   }
 }
 
@@ -145,7 +151,7 @@ template <int K, int V, int kGroups, Engine kEngine, Walk kWalk>
 __device__ __forceinline__ void Recurrence<K, V, kGroups, kEngine, kWalk>::load_state(float (&s)[K / 2], int warp,
                                                                                       int lane) const {
   const int first_row = part_ * S::kColumns + warp / 4 * 64;
-  const float* given = segment_.position == 0 ? p_.initial_state : nullptr;
+  const float* given = segment_.position == 0 && !forgets_ ? p_.initial_state : nullptr;
   const int64_t given_at = (static_cast<int64_t>(segment_.document) * p_.heads + head_) * K * V;
   const bool merged = kWalk != Walk::Transfer && segment_.position > 0;
   const float* entering = merged ? p_.leaving_state + state_offset() - static_cast<int64_t>(p_.heads) * V * K : nullptr;
@@ -205,8 +211,9 @@ __device__ __forceinline__ void Recurrence<K, V, kGroups, kEngine, kWalk>::save_
 // The warpgroup's staged 64 columns to global memory, 16 bytes a thread.
 template <int K, int V, int kGroups, Engine kEngine, Walk kWalk>
 __device__ __forceinline__ void Recurrence<K, V, kGroups, kEngine, kWalk>::write_rows(int step, int thread) const {
-  const ChunkEntry chunk = p_.tables.chunks[segment_.first_chunk + step];
   unsigned char* shared = dynamic_shared();
+  const auto& chunk =
+      *reinterpret_cast<const ChunkEntry*>(shared + S::kEntries + step % kStages * static_cast<int>(sizeof(ChunkEntry)));
   const int group = thread / 128;
   const int column = group * 64 + thread % 8 * 8;  // in the block
   uint16_t* o = p_.o + chunk.first_token * p_.o_stride + static_cast<int64_t>(head_) * V + part_ * S::kColumns + column;
@@ -240,11 +247,14 @@ __device__ __forceinline__ void Recurrence<K, V, kGroups, kEngine, kWalk>::compu
   for (int step = 0; step < segment_.chunks; ++step) {
     const int stage = step % kStages * S::kStage;
     const uint32_t image = base + static_cast<uint32_t>(stage);
-    const Panel keys{image + I::kKeys, kChunk};
-    const Panel queries{image + I::kQueries, kChunk};
-    const Panel leaving{image + I::kLeaving, kChunk};
-    const Panel solve{image + I::kSolve, kChunk};
-    const Panel scores{image + I::kScores, kChunk};
+    const auto panel = [&](int at) {
+      return Panel{image + static_cast<uint32_t>(at), kChunk, (image >> 4) + static_cast<uint32_t>(at >> 4)};
+    };
+    const Panel keys = panel(I::kKeys);
+    const Panel queries = panel(I::kQueries);
+    const Panel leaving = panel(I::kLeaving);
+    const Panel solve = panel(I::kSolve);
+    const Panel scores = panel(I::kScores);
     const TokenRows values{image + S::kValues, S::kColumns};
     const auto* decay = reinterpret_cast<const float*>(shared + stage + I::kDecay);
     const auto* beta = reinterpret_cast<const float*>(shared + stage + I::kBeta);
@@ -392,9 +402,12 @@ __global__ void __launch_bounds__(RecurrenceShared<K, kGroups>::kThreads, 1) rec
   }
   const int segment_index = p.tables.order[slot];
   const SegmentEntry segment = p.tables.segments[segment_index];
+  int skipped = 0;
   if constexpr (kWalk == Walk::Transfer) {
-    // The last segment hands on nothing, and the first one starts from the given state, which needs no matrix.
-    if (segment.is_last != 0 || (segment.position == 0 && part * S::kColumns >= V)) {
+    skipped = p.reach[static_cast<int64_t>(segment_index) * p.heads + head];
+    // The last segment hands on nothing. The first one starts from the given state, which needs no matrix.
+    const bool no_matrix = segment.position == 0 || skipped > 0;
+    if (segment.is_last != 0 || (no_matrix && part * S::kColumns >= V)) {
       return;
     }
   }
@@ -404,83 +417,17 @@ __global__ void __launch_bounds__(RecurrenceShared<K, kGroups>::kThreads, 1) rec
     ring.init(4 * kGroups);
   }
   sync_block();
-  Recurrence<K, V, kGroups, kEngine, kWalk> walk(p, segment, segment_index, head, part);
+  Recurrence<K, V, kGroups, kEngine, kWalk> walk(p, segment, segment_index, head, part, skipped);
   if (thread >= 128 * kGroups) {
     if constexpr (S::kTrades) {
       fewer_registers<S::kFeedRegisters>();
     }
-    if (thread < 128 * kGroups + 32) {
-      walk.feed(ring, thread % 32);
-    }
+    walk.feed(ring, thread - 128 * kGroups);
   } else {
     if constexpr (S::kTrades) {
       more_registers<S::kComputeRegisters>();
     }
     walk.compute(ring, thread);
-  }
-}
-
-// ---- states between segments ----
-
-struct MergeParams {
-  Tables tables;
-  int documents;
-  int heads;
-  float* leaving_state;          // [segments, heads, V, K]: S_ext^T in, S^T leaving the segment out
-  const float* transfer_matrix;  // [segments, heads, K, K] M^T
-};
-
-inline constexpr int kMergeRows = 16;
-
-// One block a document, head and 16 value columns, K threads: S^T_s = S^T_{s-1} M_s^T + S_ext,s^T in fp32, in order.
-template <int K, int V>
-__global__ void __launch_bounds__(K) merge_kernel(const MergeParams p) {
-  constexpr int parts = V / kMergeRows;
-  const int part = block_index() % parts;
-  const int head = block_index() / parts % p.heads;
-  const int document = block_index() / parts / p.heads;
-  const int first = p.tables.document_segments[document];
-  const int last = p.tables.document_segments[document + 1] - 1;
-  if (last - first < 2) {
-    return;
-  }
-  auto* state = reinterpret_cast<float*>(dynamic_shared());  // [K, 16]
-  const int column = thread_index();
-  const auto rows_of = [&](int segment) {
-    return p.leaving_state + ((static_cast<int64_t>(segment) * p.heads + head) * V + part * kMergeRows) * K + column;
-  };
-  const float* start = rows_of(first);
-#pragma unroll
-  for (int v = 0; v < kMergeRows; ++v) {
-    state[column * kMergeRows + v] = start[v * K];
-  }
-  for (int segment = first + 1; segment < last; ++segment) {
-    sync_block();
-    float* out = rows_of(segment);
-    const float* matrix = p.transfer_matrix + (static_cast<int64_t>(segment) * p.heads + head) * K * K + column;
-    float sum[kMergeRows];
-#pragma unroll
-    for (int v = 0; v < kMergeRows; ++v) {
-      sum[v] = out[v * K];
-    }
-#pragma unroll 8
-    for (int r = 0; r < K; ++r) {
-      const float m = matrix[r * K];
-#pragma unroll
-      for (int v = 0; v < kMergeRows; v += 4) {
-        const float4 x = *reinterpret_cast<const float4*>(state + r * kMergeRows + v);
-        sum[v] += x.x * m;
-        sum[v + 1] += x.y * m;
-        sum[v + 2] += x.z * m;
-        sum[v + 3] += x.w * m;
-      }
-    }
-    sync_block();
-#pragma unroll
-    for (int v = 0; v < kMergeRows; ++v) {
-      out[v * K] = sum[v];
-      state[column * kMergeRows + v] = sum[v];
-    }
   }
 }
 

@@ -57,6 +57,7 @@ class Cutter {
 struct ForwardWorkspace {
   Tables tables;
   unsigned char* images;
+  int32_t* reach;
   float* leaving_state;
   float* transfer_matrix;
 };
@@ -67,6 +68,7 @@ struct ForwardWorkspace {
   const int64_t states = max_chunks(s) > segment_chunks ? segments * s.heads * s.head_dim * s.head_dim : 0;
   return {.tables = take_tables(cutter, s, segments),
           .images = cutter.take<unsigned char>(max_chunks(s) * s.heads * image_bytes(s)),
+          .reach = cutter.take<int32_t>(segments * s.heads),
           .leaving_state = cutter.take<float>(states),
           .transfer_matrix = cutter.take<float>(states)};
 }

@@ -113,6 +113,10 @@ inline uint32_t max_abs_f16(uint32_t a, uint32_t b) {
 inline uint32_t max_abs_bf16(uint32_t a, uint32_t b) {
   return pack_bf16(max(bf16_low(a), std::fabs(bf16_low(b))), max(bf16_high(a), std::fabs(bf16_high(b))));
 }
+inline uint32_t multiply_f16(uint32_t a, uint32_t b) {
+  return pack_f16(f16_low(a) * f16_low(b), f16_high(a) * f16_high(b));
+}
+inline uint32_t round_tf32(float x) { return (std::bit_cast<uint32_t>(x) + 0x1000U) & 0xffffe000U; }
 inline bool any_lane(bool x) {
   float value = x ? 1.0F : 0.0F;
   for (int mask = 16; mask > 0; mask /= 2) {
@@ -217,6 +221,32 @@ inline void mma_f16(float* d, const uint32_t (&a)[4], uint32_t b0, uint32_t b1) 
   simt::meet(simt::Together::Warp, &mine, mma_together<from_f16>);
 }
 
+inline void mma_tf32_together(void** all) {
+  float a[16][8];
+  float b[8][8];
+  for (int l = 0; l < 32; ++l) {
+    const auto* lane = static_cast<MmaOperands*>(all[l]);
+    for (int i = 0; i < 4; ++i) {
+      a[l / 4 + 8 * (i % 2)][l % 4 + 4 * (i / 2)] = std::bit_cast<float>(lane->a[i]);
+    }
+    for (int i = 0; i < 2; ++i) {
+      b[l % 4 + 4 * i][l / 4] = std::bit_cast<float>(lane->b[i]);
+    }
+  }
+  for (int l = 0; l < 32; ++l) {
+    auto* lane = static_cast<MmaOperands*>(all[l]);
+    for (int i = 0; i < 4; ++i) {
+      for (int k = 0; k < 8; ++k) {
+        lane->d[i] += a[l / 4 + 8 * (i / 2)][k] * b[k][2 * (l % 4) + i % 2];
+      }
+    }
+  }
+}
+inline void mma_tf32(float* d, const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
+  MmaOperands mine{d, a, {b0, b1}};
+  simt::meet(simt::Together::Warp, &mine, mma_tf32_together);
+}
+
 // Element (n, k) of the right operand that a descriptor names.
 inline float descriptor_element(uint64_t descriptor, Order order, int n, int k) {
   const auto start = static_cast<uint32_t>(descriptor & 0x3fffU) << 4;
@@ -290,6 +320,7 @@ template <int kLeft>
 void wgmma_wait() {}
 inline void hold(float&) {}
 inline void hold(uint32_t&) {}
+inline void forget(int&) {}
 
 template <int kRegisters>
 void fewer_registers() {}
@@ -327,6 +358,17 @@ inline void mbarrier_wait(uint32_t barrier, uint32_t parity) {
     simt::yield();
   }
 }
+inline void copy_16(uint32_t to_shared, const void* from, bool zeros) {
+  if (to_shared % 16 != 0 || reinterpret_cast<uintptr_t>(from) % 16 != 0) {
+    std::abort();
+  }
+  if (zeros) {
+    std::memset(at_shared<unsigned char>(to_shared), 0, 16);
+  } else {
+    std::memcpy(at_shared<unsigned char>(to_shared), from, 16);
+  }
+}
+inline void copies_arrive(uint32_t barrier) { mbarrier_arrive(barrier); }
 inline void bulk_load(uint32_t to_shared, const void* from, uint32_t bytes, uint32_t barrier) {
   if (to_shared % 16 != 0 || reinterpret_cast<uintptr_t>(from) % 16 != 0 || bytes % 16 != 0) {
     std::abort();
