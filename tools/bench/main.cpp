@@ -68,9 +68,9 @@ struct Flags {
 
 void print_list() {
   for (const Operation& operation : all_operations()) {
-    fmt::print("{:<14}{:<52}{}\n{:<14}{}\n", operation.name, operation.about, operation.sizes.text(), "", operation.letters);
+    fmt::print("{:<14}{:<54}{}\n{:<14}{}\n", operation.name, operation.about, operation.sizes.text(), "", operation.letters);
   }
-  fmt::print("{:<14}{:<52}{}\n", "step", "a training step of a recipe, and where its time goes", "--recipe FILE");
+  fmt::print("{:<14}{:<54}{}\n", "step", "a training step of a recipe, and where its time goes", "--recipe FILE");
 }
 
 DType dtype_from(const Flags& flags) {
