@@ -80,11 +80,11 @@ def recurrence_case(name, seed, about, **shape):
     return tensor_case("kda", name, seed, about, lambda rng, options: recurrence(rng, **shape))
 
 
-def layer_weights(rng, hidden, heads, head_dim, full_rank_gate):
+def layer_weights(rng, hidden, heads, head_dim, full_rank_gate, conv_width=4):
     """Random weights of a KDA layer with the released names; also used for whole layers."""
     width = heads * head_dim
     weights = {f"{name}_proj.weight": matrix(rng, width, hidden) for name in "qkv"}
-    weights |= {f"{name}_conv1d.weight": normal(rng, width, 1, 4, std=0.5) for name in "qkv"}
+    weights |= {f"{name}_conv1d.weight": normal(rng, width, 1, conv_width, std=0.5) for name in "qkv"}
     weights |= {"f_a_proj.weight": matrix(rng, head_dim, hidden), "f_b_proj.weight": matrix(rng, width, head_dim),
                 "b_proj.weight": matrix(rng, heads, hidden), "A_log": normal(rng, heads, std=0.5),
                 "dt_bias": uniform(rng, -3.0, 1.0, width), "o_norm.weight": norm_weight(rng, head_dim),

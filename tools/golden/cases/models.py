@@ -104,6 +104,70 @@ KIMI_LINEAR_CONFIG = {
     "use_cache": True,
 }
 
+# Choices that the released models do not make, which their config.json allows.
+BLOCK_OF_ONE_CONFIG = {
+    "architectures": ["KimiK3ForConditionalGeneration"],
+    "model_type": "kimi_k3",
+    "text_config": {
+        "model_type": "kimi_linear",
+        "vocab_size": 23,
+        "hidden_size": 16,
+        "intermediate_size": 20,
+        "num_hidden_layers": 4,
+        "num_attention_heads": 2,
+        "q_lora_rank": None,
+        "kv_lora_rank": 7,
+        "qk_nope_head_dim": 5,
+        "qk_rope_head_dim": 3,
+        "v_head_dim": 4,
+        "mla_use_nope": True,
+        "mla_use_output_gate": True,
+        "linear_attn_config": {"head_dim": 6, "num_heads": 2, "short_conv_kernel_size": 3, "gate_lower_bound": None,
+                               "use_full_rank_gate": True, "kda_layers": [1, 3], "full_attn_layers": [2, 4]},
+        "attn_res_block_size": 1,
+        "first_k_dense_replace": 0,
+        "num_experts": 5,
+        "num_experts_per_token": 3,
+        "num_shared_experts": 0,
+        "moe_intermediate_size": 6,
+        "routed_expert_hidden_size": 8,
+        "latent_moe_use_norm": False,
+        "routed_scaling_factor": 1.7,
+        "hidden_act": "situ",
+        "activation_situ_beta": 3.0,
+        "activation_situ_linear_beta": 10.0,
+        "rms_norm_eps": 1e-06,
+    },
+}
+
+TWO_DENSE_CONFIG = {
+    "architectures": ["KimiLinearForCausalLM"],
+    "model_type": "kimi_linear",
+    "vocab_size": 29,
+    "hidden_size": 15,
+    "intermediate_size": 20,
+    "num_hidden_layers": 6,
+    "num_attention_heads": 3,
+    "q_lora_rank": 6,
+    "kv_lora_rank": 8,
+    "qk_nope_head_dim": 4,
+    "qk_rope_head_dim": 2,
+    "v_head_dim": 5,
+    "mla_use_nope": True,
+    "mla_use_output_gate": False,
+    "linear_attn_config": {"head_dim": 5, "num_heads": 3, "short_conv_kernel_size": 4, "gate_lower_bound": -2.5,
+                           "use_full_rank_gate": False, "kda_layers": [2, 3, 5], "full_attn_layers": [1, 4, 6]},
+    "attn_res_block_size": 4,
+    "first_k_dense_replace": 2,
+    "num_experts": 4,
+    "num_experts_per_token": 2,
+    "num_shared_experts": 1,
+    "moe_intermediate_size": 5,
+    "routed_scaling_factor": 2.446,
+    "hidden_act": "silu",
+    "rms_norm_eps": 1e-05,
+}
+
 
 def residual_site(rng, hidden, prefix):
     """A residual site with a random norm and a random query, so that every gradient is exercised."""
@@ -121,14 +185,16 @@ def decoder_layer_weights(rng, layer, options):
     else:
         linear = options["linear_attn_config"]
         full_rank = linear.get("use_full_rank_gate", False)
-        attended = kda.layer_weights(rng, hidden, linear["num_heads"], linear["head_dim"], full_rank)
+        attended = kda.layer_weights(rng, hidden, linear["num_heads"], linear["head_dim"], full_rank,
+                                     linear["short_conv_kernel_size"])
     own |= {"self_attn." + name: value for name, value in attended.items()}
     if layer < options["first_k_dense_replace"]:
         width = options["intermediate_size"]
         shapes = {"gate": (width, hidden), "up": (width, hidden), "down": (hidden, width)}
         return own | {f"mlp.{name}_proj.weight": matrix(rng, *shape) for name, shape in shapes.items()}
     routed = moe_weights(rng, hidden, options.get("routed_expert_hidden_size"), options["num_experts"],
-                         options["moe_intermediate_size"], options["num_shared_experts"] * options["moe_intermediate_size"])
+                         options["moe_intermediate_size"], options["num_shared_experts"] * options["moe_intermediate_size"],
+                         options.get("latent_moe_use_norm", True))
     routed["gate.e_score_correction_bias"] = normal(rng, options["num_experts"], std=0.1)
     return own | {"block_sparse_moe." + name: value for name, value in routed.items()}
 
@@ -168,7 +234,12 @@ def reference_tensors(weights, input_ids, targets, cu_seqlens, options, prefix):
     return {name: stored(value) for name, value in tensors.items()}
 
 
-def build(rng, config, lengths, prefix, a_log_shape):
+def padded_a_log(name, value, size):
+    """The released K3 files pad A_log with zeros behind the last head."""
+    return np.append(value, np.zeros(size - len(value))) if name.endswith("A_log") and size else value
+
+
+def build(rng, config, lengths, prefix, a_log_shape, a_log_padding=0):
     options = model.read_config(config)
     weights = model_weights(rng, options)
     for name in weights:
@@ -176,8 +247,8 @@ def build(rng, config, lengths, prefix, a_log_shape):
             weights[name] = weights[name].reshape(a_log_shape)
     batch = packed_batch(rng, lengths, options["vocab_size"])
     reference = reference_tensors(weights, *batch, options, prefix)
-    return {"config.json": config, "model.safetensors": {prefix + name: value for name, value in weights.items()},
-            "reference.safetensors": reference}
+    stored_weights = {prefix + name: padded_a_log(name, value, a_log_padding) for name, value in weights.items()}
+    return {"config.json": config, "model.safetensors": stored_weights, "reference.safetensors": reference}
 
 
 # Seeds whose model is well conditioned: rounding every weight to float32 and back moves no gradient by more than 2e-5.
@@ -188,4 +259,10 @@ CASES = [
          lambda rng: build(rng, K3_CONFIG, (19, 1, 6, 16), "language_model.", (-1,))),
     Case("model_kimi_linear", "model_kimi_linear", 8002, "six layers in the form of Kimi Linear over four packed documents",
          lambda rng: build(rng, KIMI_LINEAR_CONFIG, (21, 1, 2, 9), "", (1, 1, -1, 1))),
+    Case("model_block_of_one", "model_block_of_one", 8149, "residual blocks of one layer, no dense layer, no shared experts, latent "
+         "width without a norm, softplus decay, MLA with a full-rank query and a gate, three taps, A_log padded with zeros",
+         lambda rng: build(rng, BLOCK_OF_ONE_CONFIG, (11, 1, 18), "language_model.", (-1,), a_log_padding=8)),
+    Case("model_two_dense", "model_two_dense", 8140, "residual blocks of four in six layers, two dense layers, no "
+         "latent width, another bound of the decay, low-rank output gate, MLA first and last, low-rank query without a gate",
+         lambda rng: build(rng, TWO_DENSE_CONFIG, (20, 9, 1), "", (-1,))),
 ]

@@ -35,7 +35,7 @@ def router(rng, options, experts, bias_size):
     return tensors
 
 
-def layer_weights(rng, hidden, latent, experts, width, shared_width):
+def layer_weights(rng, hidden, latent, experts, width, shared_width, latent_norm=True):
     """Random weights of an MoE layer with the released names, without the balancing bias; latent None: no latent width."""
     inner = hidden if latent is None else latent
     weights = {"gate.weight": matrix(rng, experts, hidden)}
@@ -43,12 +43,15 @@ def layer_weights(rng, hidden, latent, experts, width, shared_width):
         weights[f"experts.{expert}.w1.weight"] = matrix(rng, width, inner, gain=1.5)
         weights[f"experts.{expert}.w3.weight"] = matrix(rng, width, inner, gain=1.5)
         weights[f"experts.{expert}.w2.weight"] = matrix(rng, inner, width)
-    for name, shape in {"gate": (shared_width, hidden), "up": (shared_width, hidden), "down": (hidden, shared_width)}.items():
+    shared = {"gate": (shared_width, hidden), "up": (shared_width, hidden), "down": (hidden, shared_width)}
+    for name, shape in shared.items() if shared_width else ():
         weights[f"shared_experts.{name}_proj.weight"] = matrix(rng, *shape)
     if latent is not None:
         weights |= {"routed_expert_down_proj.weight": matrix(rng, latent, hidden),
                     "routed_expert_norm.weight": norm_weight(rng, latent),
                     "routed_expert_up_proj.weight": matrix(rng, hidden, latent)}
+        if not latent_norm:
+            del weights["routed_expert_norm.weight"]
     return weights
 
 

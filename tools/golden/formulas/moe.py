@@ -38,7 +38,8 @@ def moe_layer(x, weights, options):
     """One MoE layer from its normed input x [tokens, hidden]. Returns the output, routes, mixing weights, ranked scores.
 
     The latent variant is chosen by the presence of routed_expert_down_proj: the router and the shared experts read the
-    full width, the experts the latent one; the norm comes after the combine and before the up-projection.
+    full width, the experts the latent one; the norm comes after the combine and before the up-projection. Without
+    routed_expert_norm there is no norm, without shared_experts there are none.
     """
     _, routes, mixing, ranked = router(x, weights, options)
     experts = weights["gate.weight"].shape[0]
@@ -49,8 +50,9 @@ def moe_layer(x, weights, options):
     each = jnp.einsum("tef,edf->ted", act, w2)
     share = jnp.sum(jax.nn.one_hot(routes, experts, dtype=mixing.dtype) * mixing[:, :, None], axis=1)
     combined = jnp.einsum("te,ted->td", share, each)
-    if latent:
-        normed = rms_norm(combined, weights["routed_expert_norm.weight"], options["rms_norm_eps"])
-        combined = linear(normed, weights["routed_expert_up_proj.weight"])
-    y = combined + mlp(x, weights, options, prefix="shared_experts.")
+    if "routed_expert_norm.weight" in weights:
+        combined = rms_norm(combined, weights["routed_expert_norm.weight"], options["rms_norm_eps"])
+    y = linear(combined, weights["routed_expert_up_proj.weight"]) if latent else combined
+    if "shared_experts.gate_proj.weight" in weights:
+        y = y + mlp(x, weights, options, prefix="shared_experts.")
     return y, routes, mixing, ranked
