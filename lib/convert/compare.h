@@ -2,6 +2,7 @@
 #pragma once
 
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -26,18 +27,20 @@ struct CompareRow {
 struct CompareReport {
   CompareRow logits;
   double loss = 0;
-  double reference_loss = 0;
+  std::optional<double> reference_loss;
   int64_t routes_equal = 0;  // (token, choice) pairs whose expert is also in the reference's set
   int64_t routes_total = 0;
   std::vector<CompareRow> gradients;  // worst first
   std::vector<std::string> unmatched;  // gradients of the file without a parameter, parameters without a gradient in the file
 
-  // Logits and gradients within `tolerance` relative L2, loss within it relatively, all routes equal, nothing unmatched.
+  // Logits and gradients within `tolerance` relative L2, loss within it relatively, all routes equal, nothing unmatched;
+  // of what the reference holds.
   [[nodiscard]] bool within(double tolerance) const;
   [[nodiscard]] std::string text(double tolerance) const;
 };
 
-// `reference` holds input_ids, targets and optionally cu_seqlens, logits, loss, routes.L, grad.NAME.
+// `reference` holds input_ids and targets [rows, tokens], optionally cu_seqlens [documents + 1] (otherwise every row is a
+// document), logits, loss, routes.L, grad.NAME.
 // Errors: ConversionError.
 [[nodiscard]] CompareReport compare(const ReleasedModel& model, const std::filesystem::path& reference, const CompareOptions& options);
 
