@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The report command from outside: files, exit codes and messages. Usage: report_test.sh REPORT
+# The report command from outside: files, exit codes and messages. Usage: command_test.sh REPORT
 set -u
 report=$1
 work=$(mktemp -d)
