@@ -219,6 +219,18 @@ TEST_CASE("tokens without a target add nothing", "[model]") {
   }
 }
 
+TEST_CASE("a micro-batch without tokens has no loss and no gradient", "[model]") {
+  for (const Form& form : all_forms()) {
+    INFO(form.name);
+    const ModelResult nothing = run_model(form.options, DType::F32, batch_of({0}, form.options.vocab_size), 1, legal_cuts(form.options));
+    CHECK(nothing.loss_sum == 0);
+    for (const auto& [name, gradient] : nothing.gradients) {
+      INFO(name);
+      CHECK(gradient == std::vector<double>(gradient.size()));
+    }
+  }
+}
+
 TEST_CASE("the loss alone needs no gradients and is the same", "[model]") {
   const ModelOptions options = tiny_k3();
   TinyStage stage(options, whole(options), DType::F32);
