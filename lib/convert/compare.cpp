@@ -72,14 +72,45 @@ struct Inputs {
     const std::vector<int32_t> wanted = int32s("targets");
     const auto n = narrow<int64_t>(tokens.size());
     const std::vector<int64_t> bounds = document_bounds(file, n);
-    if (wanted.size() != tokens.size() || bounds.empty() || bounds.front() != 0 || bounds.back() != n || !std::is_sorted(bounds.begin(), bounds.end())) {
-      throw ConversionError("{}: {} input_ids, {} targets, cu_seqlens [{}] do not belong together", file.path().string(), tokens.size(), wanted.size(),
-                            fmt::join(bounds, ", "));
+    if (wanted.size() != tokens.size() || bounds.empty() || bounds.front() != 0 || bounds.back() != n ||
+        !std::is_sorted(bounds.begin(), bounds.end())) {
+      throw ConversionError("{}: {} input_ids, {} targets, cu_seqlens [{}] do not belong together", file.path().string(), tokens.size(),
+                            wanted.size(), fmt::join(bounds, ", "));
     }
     ids = Tensor::from(tokens, {n});
     targets = Tensor::from(wanted, {n});
     cu_seqlens = Tensor::from(bounds, {narrow<int64_t>(bounds.size())});
     valid_targets = std::count_if(wanted.begin(), wanted.end(), [](int32_t t) { return t != kIgnoredTarget; });
+  }
+};
+
+// The selection biases, and the recorded routes where they are to be taken.
+struct Routers {
+  std::vector<Tensor> owners;
+  std::vector<RouterState> states;  // of all layers
+
+  Routers(const ReleasedModel& released, const StageModel& model, const SafetensorsFile& file, const CompareOptions& options)
+      : states(model.layers().size()) {
+    const std::vector<std::vector<double>> biases = released.selection_bias();
+    const int64_t top_k = released.options().num_experts_per_token;
+    for (size_t i = 0; i < states.size(); ++i) {
+      if (model.layers()[i].is_dense) {
+        continue;
+      }
+      const Shape experts{released.options().num_experts};
+      owners.push_back(options.dtype == DType::F64 ? Tensor::from(biases[i], experts)
+                                                   : Tensor::from(std::vector<float>(biases[i].begin(), biases[i].end()), experts));
+      states[i].bias = owners.back();
+      const std::string routes = fmt::format("routes.{}", i);
+      if (options.routes == CompareOptions::Routes::Forced && file.find(routes) != nullptr) {
+        std::vector<int32_t> forced;
+        for (const int64_t expert : file.read_as_i64(routes)) {
+          forced.push_back(narrow<int32_t>(expert));
+        }
+        owners.push_back(Tensor::from(forced, {div_exact(narrow<int64_t>(forced.size()), top_k), top_k}));
+        states[i].forced_experts = owners.back();
+      }
+    }
   }
 };
 
@@ -118,7 +149,8 @@ void compare_gradients(const SafetensorsFile& file, const ModelOptions& options,
       report.unmatched.push_back(name + " (not in the reference)");
     }
   }
-  std::sort(report.gradients.begin(), report.gradients.end(), [](const CompareRow& a, const CompareRow& b) { return a.relative_l2 > b.relative_l2; });
+  std::sort(report.gradients.begin(), report.gradients.end(),
+            [](const CompareRow& a, const CompareRow& b) { return a.relative_l2 > b.relative_l2; });
 }
 
 void compare_routes(const SafetensorsFile& file, const StageModel& model, const StageModel::Saved& saved, CompareReport& report) {
@@ -151,8 +183,10 @@ bool CompareReport::within(double tolerance) const {
 
 std::string CompareReport::text(double tolerance) const {
   constexpr size_t kShown = 12;
-  std::string out = fmt::format("logits     relative L2 {:.3e}, max abs {:.3e} of {:.4g}\n", logits.relative_l2, logits.max_abs, logits.scale);
-  out += reference_loss ? fmt::format("loss       {:.9f}, reference {:.9f}, difference {:.3e}\n", loss, *reference_loss, std::abs(loss - *reference_loss))
+  std::string out =
+      fmt::format("logits     relative L2 {:.3e}, max abs {:.3e} of {:.4g}\n", logits.relative_l2, logits.max_abs, logits.scale);
+  out += reference_loss ? fmt::format("loss       {:.9f}, reference {:.9f}, difference {:.3e}\n", loss, *reference_loss,
+                                      std::abs(loss - *reference_loss))
                         : fmt::format("loss       {:.9f}, not recorded in the reference\n", loss);
   out += routes_total > 0 ? fmt::format("routes     {} of {} equal ({:.4f} %)\n", routes_equal, routes_total,
                                         100.0 * static_cast<double>(routes_equal) / static_cast<double>(routes_total))
@@ -160,7 +194,8 @@ std::string CompareReport::text(double tolerance) const {
   if (!gradients.empty()) {
     out += fmt::format("gradients  {} tensors, worst first\n", gradients.size());
     for (size_t i = 0; i < std::min(gradients.size(), kShown); ++i) {
-      out += fmt::format("  {:.3e}  max abs {:.3e} of {:.4g}  {}\n", gradients[i].relative_l2, gradients[i].max_abs, gradients[i].scale, gradients[i].name);
+      out += fmt::format("  {:.3e}  max abs {:.3e} of {:.4g}  {}\n", gradients[i].relative_l2, gradients[i].max_abs, gradients[i].scale,
+                         gradients[i].name);
     }
   }
   for (const std::string& name : unmatched) {
@@ -180,28 +215,7 @@ CompareReport compare(const ReleasedModel& released, const std::filesystem::path
   const Parameters parameters(model, Device{});
   released.load(parameters);
 
-  std::vector<Tensor> owners;
-  std::vector<RouterState> routers(model.layers().size());
-  const std::vector<std::vector<double>> biases = released.selection_bias();
-  for (size_t i = 0; i < routers.size(); ++i) {
-    if (model.layers()[i].is_dense) {
-      continue;
-    }
-    const int64_t experts = released.options().num_experts;
-    owners.push_back(options.dtype == DType::F64 ? Tensor::from(biases[i], {experts})
-                                                 : Tensor::from(std::vector<float>(biases[i].begin(), biases[i].end()), {experts}));
-    routers[i].bias = owners.back();
-    const std::string routes = fmt::format("routes.{}", i);
-    if (options.routes == CompareOptions::Routes::Forced && file.find(routes) != nullptr) {
-      std::vector<int32_t> forced;
-      for (const int64_t expert : file.read_as_i64(routes)) {
-        forced.push_back(narrow<int32_t>(expert));
-      }
-      owners.push_back(Tensor::from(forced, {inputs.ids.view().numel(), released.options().num_experts_per_token}));
-      routers[i].forced_experts = owners.back();
-    }
-  }
-
+  const Routers routers(released, model, file, options);
   ExecContext ctx = ExecContext::cpu();
   Arena keep(Device{}, "activations", 0, Arena::Growth::Chunked);
   double loss_sum = 0;
@@ -209,7 +223,7 @@ CompareReport compare(const ReleasedModel& released, const std::filesystem::path
   const StageModel::Loss loss{.sum = TensorView(&loss_sum, DType::F64, {1}), .grad_scale = 1.0 / targets};
   const MicroBatch batch{.ids = inputs.ids, .targets = inputs.targets, .cu_seqlens = inputs.cu_seqlens};
   const StageModel::Saved saved =
-      model.forward(ctx, keep, parameters.values(), routers, batch, {}, loss, StageModel::Purpose::Train, &parameters.gradients());
+      model.forward(ctx, keep, parameters.values(), routers.states, batch, {}, loss, StageModel::Purpose::Train, &parameters.gradients());
 
   CompareReport report;
   report.loss = loss_sum / targets;

@@ -122,11 +122,15 @@ TEST_CASE("gradients that only one side has are named", "[convert]") {
     return fmt::format("{}", fmt::join(report.unmatched, "; "));
   };
   CHECK(unmatched_with([](FileTensors&) {}).empty());
-  CHECK_THAT(unmatched_with([](FileTensors& t) { t.erase("grad.model.norm.weight"); }), ContainsSubstring("model.norm.weight (not in the reference)"));
-  CHECK_THAT(unmatched_with([](FileTensors& t) { t.erase("grad." + kExperts + "0.w1.weight"); }), ContainsSubstring("experts.w1.weight (not in the reference)"));
+  CHECK_THAT(unmatched_with([](FileTensors& t) { t.erase("grad.model.norm.weight"); }),
+             ContainsSubstring("model.norm.weight (not in the reference)"));
+  CHECK_THAT(unmatched_with([](FileTensors& t) { t.erase("grad." + kExperts + "0.w1.weight"); }),
+             ContainsSubstring("experts.w1.weight (not in the reference)"));
   CHECK_THAT(unmatched_with([](FileTensors& t) { t["grad.model.layers.1.strange.weight"] = {"F64", {1}, std::vector<std::byte>(8)}; }),
              ContainsSubstring("model.layers.1.strange.weight (no such parameter)"));
-  CHECK_THAT(unmatched_with([](FileTensors& t) { t["grad.model.layers.77.input_layernorm.weight"] = {"F64", {18}, std::vector<std::byte>(144)}; }),
+  CHECK_THAT(unmatched_with([](FileTensors& t) {
+               t["grad.model.layers.77.input_layernorm.weight"] = {"F64", {18}, std::vector<std::byte>(144)};
+             }),
              ContainsSubstring("belongs to nothing"));
 }
 
@@ -205,7 +209,8 @@ TEST_CASE("weights come in every floating-point type", "[convert]") {
   check_type("F16", 2, [](double value, std::byte* out) {  // cut off instead of rounded; zero below the normal range
     const auto bits = std::bit_cast<uint32_t>(static_cast<float>(value));
     const auto exponent = static_cast<int32_t>((bits >> 23) & 0xff) - 112;
-    const auto half = static_cast<uint16_t>(exponent <= 0 ? 0 : (bits >> 16 & 0x8000) | static_cast<uint32_t>(exponent) << 10 | (bits >> 13 & 0x3ff));
+    const auto half =
+        static_cast<uint16_t>(exponent <= 0 ? 0 : (bits >> 16 & 0x8000) | static_cast<uint32_t>(exponent) << 10 | (bits >> 13 & 0x3ff));
     std::memcpy(out, &half, 2);
     return exponent <= 0 ? 0.0 : static_cast<double>(std::bit_cast<float>(bits & ~0x1fffu));
   });

@@ -79,8 +79,8 @@ void read_layers(const Reader& text, LinearAttentionOptions& linear) {
   }
   std::sort(linear.kda_layers.begin(), linear.kda_layers.end());
   if (has_lists && linear.kda_layers != kda) {
-    throw ConversionError("config.json: layer_types makes [{}] linear, linear_attn_config.kda_layers says [{}]; make them agree", fmt::join(kda, ", "),
-                          fmt::join(linear.kda_layers, ", "));
+    throw ConversionError("config.json: layer_types makes [{}] linear, linear_attn_config.kda_layers says [{}]; make them agree",
+                          fmt::join(kda, ", "), fmt::join(linear.kda_layers, ", "));
   }
   linear.kda_layers = kda;
   linear.full_attn_layers = full;
@@ -96,10 +96,12 @@ int64_t read_dense_layers(const Reader& text) {
   const auto first_sparse = std::find_if(types.begin(), types.end(), [](const std::string& type) { return type != "dense"; });
   const auto dense = static_cast<int64_t>(first_sparse - types.begin());
   if (std::any_of(first_sparse, types.end(), [](const std::string& type) { return type != "sparse"; })) {
-    throw ConversionError("config.json: mlp_layer_types must be leading \"dense\" and then \"sparse\" layers, got {}", fmt::join(types, ", "));
+    throw ConversionError("config.json: mlp_layer_types must be leading \"dense\" and then \"sparse\" layers, got {}",
+                          fmt::join(types, ", "));
   }
   if (stated && *stated != dense) {
-    throw ConversionError("config.json: mlp_layer_types begins with {} dense layers, first_k_dense_replace says {}; make them agree", dense, *stated);
+    throw ConversionError("config.json: mlp_layer_types begins with {} dense layers, first_k_dense_replace says {}; make them agree", dense,
+                          *stated);
   }
   return dense;
 }
@@ -113,7 +115,9 @@ class LimitCheck {
    public:
     Field(std::string key, std::optional<double> value) : key_(std::move(key)), value_(value) {}
     const Field& at_least(double low) const { return require(value_ >= low, fmt::format("at least {}", low)); }
-    const Field& range(double low, double high) const { return require(value_ >= low && value_ <= high, fmt::format("in [{}, {}]", low, high)); }
+    const Field& range(double low, double high) const {
+      return require(value_ >= low && value_ <= high, fmt::format("in [{}, {}]", low, high));
+    }
     const Field& positive() const { return require(value_ > 0, "positive"); }
 
    private:

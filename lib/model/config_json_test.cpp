@@ -80,7 +80,8 @@ TEST_CASE("layers are listed by number or by type", "[model]") {
   }
   json contradicting = kimi_linear();
   contradicting["layer_types"][0] = "full_attention";
-  CHECK_THROWS_MATCHES(model_options_from_config(contradicting), ConversionError, MessageMatches(ContainsSubstring("layer_types") && ContainsSubstring("kda_layers")));
+  CHECK_THROWS_MATCHES(model_options_from_config(contradicting), ConversionError,
+                       MessageMatches(ContainsSubstring("layer_types") && ContainsSubstring("kda_layers")));
 }
 
 TEST_CASE("dense layers are counted or listed by type", "[model]") {
@@ -95,7 +96,8 @@ TEST_CASE("dense layers are counted or listed by type", "[model]") {
   CHECK(model_options_from_config(by_number).first_k_dense_replace == 0);
   json contradicting = kimi_linear();
   contradicting["first_k_dense_replace"] = 2;
-  CHECK_THROWS_MATCHES(model_options_from_config(contradicting), ConversionError, MessageMatches(ContainsSubstring("first_k_dense_replace")));
+  CHECK_THROWS_MATCHES(model_options_from_config(contradicting), ConversionError,
+                       MessageMatches(ContainsSubstring("first_k_dense_replace")));
   json scattered = by_type;
   scattered["mlp_layer_types"][3] = "dense";
   CHECK_THROWS_MATCHES(model_options_from_config(scattered), ConversionError, MessageMatches(ContainsSubstring("mlp_layer_types")));
@@ -119,7 +121,8 @@ TEST_CASE("optional parts may be absent, null or zero", "[model]") {
   CHECK(o.routed_scaling_factor == 2.5);
 
   config = k3();
-  for (const char* key : {"num_experts", "num_experts_per_token", "moe_intermediate_size", "num_shared_experts", "routed_expert_hidden_size"}) {
+  for (const char* key :
+       {"num_experts", "num_experts_per_token", "moe_intermediate_size", "num_shared_experts", "routed_expert_hidden_size"}) {
     config.erase(key);
   }
   o = model_options_from_config(config);
@@ -162,14 +165,22 @@ TEST_CASE("missing and ill-typed keys are named", "[model]") {
   }
   json config = k3();
   config["linear_attn_config"].erase("head_dim");
-  CHECK_THROWS_MATCHES(model_options_from_config(config), ConversionError, MessageMatches(ContainsSubstring("linear_attn_config.head_dim")));
+  CHECK_THROWS_MATCHES(model_options_from_config(config), ConversionError,
+                       MessageMatches(ContainsSubstring("linear_attn_config.head_dim")));
   CHECK_THROWS_AS(model_options_from_config(json::array()), ConversionError);
 }
 
 TEST_CASE("values outside their limits are named", "[model]") {
-  const std::vector<std::pair<const char*, json>> wrong{{"vocab_size", 1}, {"hidden_size", 0}, {"q_lora_rank", -2}, {"num_experts_per_token", 9},
-                                                        {"attn_res_block_size", 0}, {"rms_norm_eps", 0}, {"routed_scaling_factor", -1.0}, {"moe_intermediate_size", 0},
-                                                        {"activation_situ_beta", 0}, {"first_k_dense_replace", -1}};
+  const std::vector<std::pair<const char*, json>> wrong{{"vocab_size", 1},
+                                                        {"hidden_size", 0},
+                                                        {"q_lora_rank", -2},
+                                                        {"num_experts_per_token", 9},
+                                                        {"attn_res_block_size", 0},
+                                                        {"rms_norm_eps", 0},
+                                                        {"routed_scaling_factor", -1.0},
+                                                        {"moe_intermediate_size", 0},
+                                                        {"activation_situ_beta", 0},
+                                                        {"first_k_dense_replace", -1}};
   for (const auto& [key, value] : wrong) {
     json config = k3();
     config[key] = value;
@@ -178,7 +189,8 @@ TEST_CASE("values outside their limits are named", "[model]") {
   }
   json config = k3();
   config["linear_attn_config"]["gate_lower_bound"] = -8;
-  CHECK_THROWS_MATCHES(model_options_from_config(config), ConversionError, MessageMatches(ContainsSubstring("linear_attn_config.gate_lower_bound")));
+  CHECK_THROWS_MATCHES(model_options_from_config(config), ConversionError,
+                       MessageMatches(ContainsSubstring("linear_attn_config.gate_lower_bound")));
 }
 
 TEST_CASE("layer lists are a partition of 1 to the number of layers", "[model]") {
@@ -198,7 +210,8 @@ TEST_CASE("layer lists are a partition of 1 to the number of layers", "[model]")
 }
 
 TEST_CASE("files that cannot be read say which", "[model]") {
-  CHECK_THROWS_MATCHES(model_options_from_config_file("/nowhere/config.json"), ConversionError, MessageMatches(ContainsSubstring("/nowhere/config.json")));
+  CHECK_THROWS_MATCHES(model_options_from_config_file("/nowhere/config.json"), ConversionError,
+                       MessageMatches(ContainsSubstring("/nowhere/config.json")));
   const std::filesystem::path broken = std::filesystem::temp_directory_path() / "longhaul_broken_config.json";
   std::ofstream(broken) << "{\"vocab_size\": ";
   CHECK_THROWS_MATCHES(model_options_from_config_file(broken), ConversionError, MessageMatches(ContainsSubstring("not valid JSON")));

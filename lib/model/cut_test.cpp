@@ -61,7 +61,8 @@ TEST_CASE("named cuts are taken when they are legal, and refused with those that
 
 TEST_CASE("more stages than blocks are refused with the legal cuts", "[model]") {
   CHECK(cuts_of(cut_stages(model_of(12, 4), 3)) == std::vector<int64_t>{4, 8});
-  CHECK_THROWS_MATCHES(cut_stages(model_of(12, 4), 4), RecipeError, MessageMatches(ContainsSubstring("4, 8") && ContainsSubstring("pipeline <= 3")));
+  CHECK_THROWS_MATCHES(cut_stages(model_of(12, 4), 4), RecipeError,
+                       MessageMatches(ContainsSubstring("4, 8") && ContainsSubstring("pipeline <= 3")));
   CHECK_THROWS_MATCHES(cut_stages(model_of(3, 4), 2), RecipeError, MessageMatches(ContainsSubstring("pipeline <= 1")));
 }
 
@@ -93,7 +94,8 @@ double best_of_all(const ModelOptions& model, const std::vector<int64_t>& legal,
 }
 
 TEST_CASE("no other cuts make the most expensive stage cheaper", "[model]") {
-  for (const auto& [layers, block] : std::vector<std::pair<int64_t, std::optional<int64_t>>>{{11, std::nullopt}, {11, 2}, {9, 1}, {14, 3}}) {
+  for (const auto& [layers, block] :
+       std::vector<std::pair<int64_t, std::optional<int64_t>>>{{11, std::nullopt}, {11, 2}, {9, 1}, {14, 3}}) {
     const ModelOptions model = model_of(layers, block);
     const std::vector<int64_t> legal = legal_cuts(model);
     for (int64_t stages = 1; stages <= std::min<int64_t>(4, std::ssize(legal) + 1); ++stages) {

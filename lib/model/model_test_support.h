@@ -60,7 +60,8 @@ struct TinyBatch {
   [[nodiscard]] int64_t tokens() const { return ids.view().numel(); }
 };
 
-[[nodiscard]] inline TinyBatch batch_from(const std::vector<int32_t>& ids, const std::vector<int32_t>& targets, const std::vector<int64_t>& lengths) {
+[[nodiscard]] inline TinyBatch batch_from(const std::vector<int32_t>& ids, const std::vector<int32_t>& targets,
+                                          const std::vector<int64_t>& lengths) {
   const auto n = narrow<int64_t>(ids.size());
   return {.ids = Tensor::from(ids, {n}),
           .targets = Tensor::from(targets, {n}),
@@ -132,7 +133,8 @@ struct ModelResult {
   std::vector<TensorView> sources;
   for (const auto& stage : stages) {
     const Parameters& p = stage->parameters;
-    saved.push_back(stage->model.forward(ctx, keep, p.values(), stage->routers, batch.view(), sources, loss, StageModel::Purpose::Train, &p.gradients()));
+    saved.push_back(stage->model.forward(ctx, keep, p.values(), stage->routers, batch.view(), sources, loss, StageModel::Purpose::Train,
+                                         &p.gradients()));
     sources = saved.back().after.sources();
   }
   stages.back()->model.logits(ctx, stages.back()->parameters.values(), saved.back(), result.logits);

@@ -20,7 +20,8 @@ using Catch::Approx;
 constexpr uint64_t kSeed = 7;
 
 // Values of all parameters of a stage on one rank of an expert group.
-std::map<std::string, std::vector<double>> initial_values(const ModelOptions& options, const StageRange& range, const Group& group, uint64_t seed = kSeed) {
+std::map<std::string, std::vector<double>> initial_values(const ModelOptions& options, const StageRange& range, const Group& group,
+                                                          uint64_t seed = kSeed) {
   const StageModel model(options, range, DType::F32, group);
   Parameters parameters(model, Device{});
   ExecContext ctx = ExecContext::cpu();

@@ -52,8 +52,8 @@ TEST_CASE("the loss of a whole model has the gradients of finite differences", "
     const auto loss = [&] {
       const ArenaScope scope(keep);
       double sum = 0;
-      (void)stage.model.forward(ctx, keep, stage.parameters.values(), stage.routers, batch.view(), {}, {.sum = TensorView(&sum, DType::F64, {1})},
-                                StageModel::Purpose::LossOnly);
+      (void)stage.model.forward(ctx, keep, stage.parameters.values(), stage.routers, batch.view(), {},
+                                {.sum = TensorView(&sum, DType::F64, {1})}, StageModel::Purpose::LossOnly);
       return sum * scale;
     };
     for (const Parameter& p : stage.parameters.all()) {
@@ -177,8 +177,9 @@ double run_step(TinyStage& stage, const TinyBatch& batch, ExecContext& ctx, Aren
   stage.parameters.zero_gradients(ctx);
   double sum = 0;
   const Parameters& p = stage.parameters;
-  const auto saved = stage.model.forward(ctx, keep, p.values(), stage.routers, batch.view(), {},
-                                         {.sum = TensorView(&sum, DType::F64, {1}), .grad_scale = 0.1}, StageModel::Purpose::Train, &p.gradients());
+  const auto saved =
+      stage.model.forward(ctx, keep, p.values(), stage.routers, batch.view(), {},
+                          {.sum = TensorView(&sum, DType::F64, {1}), .grad_scale = 0.1}, StageModel::Purpose::Train, &p.gradients());
   (void)stage.model.backward(ctx, keep, p.values(), saved, {}, p.gradients());
   return sum;
 }
@@ -238,8 +239,8 @@ TEST_CASE("the loss alone needs no gradients and is the same", "[model]") {
   ExecContext ctx = ExecContext::cpu();
   Arena keep(Device{}, "keep", 0, Arena::Growth::Chunked);
   double sum = 0;
-  (void)stage.model.forward(ctx, keep, stage.parameters.values(), stage.routers, batch.view(), {}, {.sum = TensorView(&sum, DType::F64, {1})},
-                            StageModel::Purpose::LossOnly);
+  (void)stage.model.forward(ctx, keep, stage.parameters.values(), stage.routers, batch.view(), {},
+                            {.sum = TensorView(&sum, DType::F64, {1})}, StageModel::Purpose::LossOnly);
   CHECK(sum == run_model(options, DType::F32, batch, 1).loss_sum);
   const std::vector<double> gradients = to_doubles(stage.parameters.dense_gradients());
   CHECK(gradients == std::vector<double>(gradients.size()));

@@ -42,7 +42,8 @@ std::string tiles(const RunRecord& run, const Summary& s) {
   const bool has_validation = std::isfinite(s.validation_loss);
   const std::string validated = has_validation ? fmt::format("nats, at step {}", s.validation_step) : std::string("not measured");
   return "<div class=\"tiles\">\n" + tile("Validation loss", fixed(s.validation_loss, 4), validated) +
-         tile("Bits per byte", fixed(s.bits_per_byte, 3), std::isfinite(s.bits_per_byte) ? "validation" : "not measured") +
+         (std::isfinite(s.bits_per_byte) ? tile("Bits per byte", fixed(s.bits_per_byte, 3), "validation")
+                                         : tile("Training loss", fixed(s.train_loss, 4), s.train_loss_steps == 1 ? std::string("nats, last step") : fmt::format("nats, last {} steps", s.train_loss_steps))) +
          tile("Tokens", short_count(s.tokens), std::isfinite(run.total_tokens) ? "of " + short_count(run.total_tokens) : "trained on") +
          tile("Throughput", short_count(s.tokens_per_second), "tokens a second") +
          tile("Parameters", short_count(run.parameters), short_count(run.active_parameters) + " active") +
@@ -89,7 +90,8 @@ std::string summary_section(const RunRecord& run, const Summary& s) {
   facts.add(fmt::format("Best validation loss, step {}", s.best_validation_step), s.best_validation_loss, fixed(s.best_validation_loss, 4));
   facts.add("Tokens a second, median", s.tokens_per_second, with_separators(s.tokens_per_second));
   facts.add("Step time, median", s.step_seconds, duration(s.step_seconds));
-  facts.add("GFLOP/s a rank, median", s.tflops_per_rank, fixed(s.tflops_per_rank * 1e3, 2));
+  const bool is_fast = s.tflops_per_rank >= 0.5;
+  facts.add(is_fast ? "TFLOP/s a rank, median" : "GFLOP/s a rank, median", s.tflops_per_rank, fixed(s.tflops_per_rank * (is_fast ? 1 : 1e3), 2));
   facts.add("Model FLOPs utilisation, median", s.mfu, fixed(s.mfu * 100, 1) + " %");
   facts.add("Peak memory, largest of all ranks", s.peak_memory_bytes, byte_size(s.peak_memory_bytes));
   facts.add("Time in training steps", s.training_seconds, duration(s.training_seconds));

@@ -76,7 +76,8 @@ def layout_tests(layouts):
     return decorate
 
 
-@layout_tests({**LAYOUTS, "pipeline 4": (4, {"parallel.pipeline": 4})})
+# Two micro-batches in the first stage, fewer than the pipeline has stages, and four in the second.
+@layout_tests({**LAYOUTS, "pipeline 4": (4, {"parallel.pipeline": 4, "parallel.micro_batch_tokens": 256})})
 class TinyK3(LayoutCase):
     recipe = driver.RECIPES / "tiny_k3.yaml"
 

@@ -31,9 +31,16 @@ void run_gated_rms_norm(ExecContext& ctx, GoldenCase& c) {
   const Shape wide{o.size(0), o.size(1) * o.size(2)};
   const TensorView gate = c["in.gate"].reshape(wide);
   const TensorView inv_rms = c.temporary({o.size(0), o.size(1)});
-  gated_rms_norm_forward(ctx, {.o = o, .scale = scale, .gate = gate, .eps = c.number("eps"), .y = c.out("y").reshape(wide), .inv_rms = inv_rms});
-  gated_rms_norm_backward(ctx, {.dy = c["dy.y"].reshape(wide), .o = o, .scale = scale, .gate = gate, .inv_rms = inv_rms, .d_o = c.grad("in.x"),
-                                .dgate = c.grad("in.gate").reshape(wide), .dscale = c.grad_sum("weight.o_norm.weight")});
+  gated_rms_norm_forward(ctx,
+                         {.o = o, .scale = scale, .gate = gate, .eps = c.number("eps"), .y = c.out("y").reshape(wide), .inv_rms = inv_rms});
+  gated_rms_norm_backward(ctx, {.dy = c["dy.y"].reshape(wide),
+                                .o = o,
+                                .scale = scale,
+                                .gate = gate,
+                                .inv_rms = inv_rms,
+                                .d_o = c.grad("in.x"),
+                                .dgate = c.grad("in.gate").reshape(wide),
+                                .dscale = c.grad_sum("weight.o_norm.weight")});
 }
 
 void run_short_conv(ExecContext& ctx, GoldenCase& c) {
@@ -92,7 +99,8 @@ void run_attn_res_mix(ExecContext& ctx, GoldenCase& c) {
   const std::vector<TensorView> sources = rows_of(c["in.sources"]);
   const std::vector<TensorView> dsources = rows_of(c.grad_sum("in.sources", c.dtype()));
   const TensorView query = c["weight.res_proj.weight"][0];
-  attn_res_mix_forward(ctx, {.sources = sources, .norm_scale = c["weight.res_norm.weight"], .query = query, .eps = c.number("eps"), .y = c.out("h")});
+  attn_res_mix_forward(
+      ctx, {.sources = sources, .norm_scale = c["weight.res_norm.weight"], .query = query, .eps = c.number("eps"), .y = c.out("h")});
   attn_res_mix_backward(ctx, {.dy = c["dy.h"], .sources = sources, .norm_scale = c["weight.res_norm.weight"], .query = query,
                               .eps = c.number("eps"), .dsources = dsources, .dnorm_scale = c.grad_sum("weight.res_norm.weight"),
                               .dquery = c.grad_sum("weight.res_proj.weight")[0]});
@@ -148,8 +156,16 @@ void run_adamw(ExecContext& ctx, GoldenCase& c) {
         std::memcpy(state[t].raw(), state[t - 1].raw(), bytes);
       }
     }
-    adamw(ctx, {.parameter = parameters[t], .gradient = gradients[t], .m = m[t], .v = v[t], .learning_rate = rates[static_cast<size_t>(t)], .beta1 = c.number("beta1"),
-                .beta2 = c.number("beta2"), .eps = c.number("eps"), .weight_decay = c.number("weight_decay"), .step = t + 1});
+    adamw(ctx, {.parameter = parameters[t],
+                .gradient = gradients[t],
+                .m = m[t],
+                .v = v[t],
+                .learning_rate = rates[static_cast<size_t>(t)],
+                .beta1 = c.number("beta1"),
+                .beta2 = c.number("beta2"),
+                .eps = c.number("eps"),
+                .weight_decay = c.number("weight_decay"),
+                .step = t + 1});
   }
 }
 

@@ -16,7 +16,8 @@ struct LayerWeights {
 
   LayerWeights(const Layer& layer, GoldenCase& c) {
     Layer::for_each(layer.options, values, [&](const char* name, TensorView& view) { view = c[std::string("weight.") + name]; });
-    Layer::for_each(layer.options, gradients, [&](const char* name, TensorView& view) { view = c.grad_sum(std::string("weight.") + name); });
+    Layer::for_each(layer.options, gradients,
+                    [&](const char* name, TensorView& view) { view = c.grad_sum(std::string("weight.") + name); });
   }
 };
 
@@ -61,12 +62,14 @@ Activation activation_of(const GoldenCase& c) {
   if (c.text("hidden_act") == "silu") {
     return {.kind = ActivationKind::SwiGlu};
   }
-  return {.kind = ActivationKind::SituGlu, .beta_gate = c.number("activation_situ_beta"), .beta_up = c.number("activation_situ_linear_beta")};
+  return {
+      .kind = ActivationKind::SituGlu, .beta_gate = c.number("activation_situ_beta"), .beta_up = c.number("activation_situ_linear_beta")};
 }
 
 void run_mlp(ExecContext& ctx, GoldenCase& c) {
   const TensorView x = c["in.x"];
-  const MlpLayer layer{{.hidden = x.size(1), .intermediate = c["weight.gate_proj.weight"].size(0), .activation = activation_of(c), .dtype = c.dtype()}};
+  const MlpLayer layer{
+      {.hidden = x.size(1), .intermediate = c["weight.gate_proj.weight"].size(0), .activation = activation_of(c), .dtype = c.dtype()}};
   const LayerWeights<MlpLayer> w(layer, c);
   Arena keep(Device{}, "keep", 0, Arena::Growth::Chunked);
   const MlpLayer::Saved saved = layer.forward(ctx, keep, w.values, x, c.out("y"));

@@ -12,7 +12,8 @@ namespace {
 const std::filesystem::path kGolden = std::filesystem::path(LH_SOURCE_DIR) / "tests/golden";
 
 CompareReport compare_folder(const std::string& folder, DType dtype) {
-  return compare(ReleasedModel(kGolden / folder), kGolden / folder / "reference.safetensors", {.dtype = dtype, .gradients = CompareOptions::Gradients::Compare});
+  return compare(ReleasedModel(kGolden / folder), kGolden / folder / "reference.safetensors",
+                 {.dtype = dtype, .gradients = CompareOptions::Gradients::Compare});
 }
 
 struct Model {

@@ -21,10 +21,22 @@ void run_router(ExecContext& ctx, GoldenCase& c) {
   const int64_t top_k = c.integer("num_experts_per_token");
   const double scaling = c.number("routed_scaling_factor");
   linear_forward(ctx, {.x = x, .weight = gate, .y = logits});
-  router_forward(ctx, {.logits = logits, .bias = c["weight.gate.e_score_correction_bias"], .top_k = top_k, .scaling = scaling, .forced_experts = {},
-                       .scores = scores, .experts = experts, .weights = weights, .cutoff = c.out("cutoffs")});
+  router_forward(ctx, {.logits = logits,
+                       .bias = c["weight.gate.e_score_correction_bias"],
+                       .top_k = top_k,
+                       .scaling = scaling,
+                       .forced_experts = {},
+                       .scores = scores,
+                       .experts = experts,
+                       .weights = weights,
+                       .cutoff = c.out("cutoffs")});
   const TensorView dlogits = c.temporary(per_expert);
-  router_backward(ctx, {.dweights = c["dy.mixing_weights"], .scores = scores, .experts = experts, .weights = weights, .scaling = scaling, .dlogits = dlogits});
+  router_backward(ctx, {.dweights = c["dy.mixing_weights"],
+                        .scores = scores,
+                        .experts = experts,
+                        .weights = weights,
+                        .scaling = scaling,
+                        .dlogits = dlogits});
   linear_backward(ctx, {.dy = dlogits, .x = x, .weight = gate, .dx = c.grad("in.x"), .dweight = c.grad_sum("weight.gate.weight")});
 }
 
@@ -68,7 +80,8 @@ void run_quantile_balance(ExecContext& ctx, GoldenCase& c) {
   c.expect("out.bounds", {bounds.low, bounds.high});
   const Tensor counts = Tensor::zeros(DType::I64, {experts, bins});
   const Tensor load = Tensor::zeros(DType::I64, {experts});
-  route_histogram(ctx, {.scores = scores, .cutoff = cutoff, .experts = routes, .low = bounds.low, .high = bounds.high, .counts = counts, .load = load});
+  route_histogram(
+      ctx, {.scores = scores, .cutoff = cutoff, .experts = routes, .low = bounds.low, .high = bounds.high, .counts = counts, .load = load});
   c.expect("out.histogram", to_doubles(counts));
   c.expect("out.loads", to_doubles(load));
 

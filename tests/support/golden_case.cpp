@@ -124,7 +124,8 @@ TensorView GoldenCase::temporary(DType dtype, const Shape& shape) {
 
 TensorView GoldenCase::promise(const std::string& name, DType dtype, double start) {
   const Stored reference = stored(name);
-  owned_.push_back(tensor_of(std::vector<double>(reference.values.size(), start), reference.is_integer ? DType::I32 : dtype, reference.shape));
+  owned_.push_back(
+      tensor_of(std::vector<double>(reference.values.size(), start), reference.is_integer ? DType::I32 : dtype, reference.shape));
   pending_.push_back({.name = name, .view = owned_.back(), .start = std::isnan(start) ? 0 : start});
   return owned_.back();
 }
@@ -173,7 +174,8 @@ std::vector<std::string> GoldenCase::problems(double tolerance) const {
   }
   for (const std::string& name : file_.names()) {
     const bool is_result = name.starts_with("out.") || name.starts_with("grad.");
-    const bool is_left_out = std::any_of(left_out_.begin(), left_out_.end(), [&](const std::string& prefix) { return name.starts_with(prefix); });
+    const bool is_left_out =
+        std::any_of(left_out_.begin(), left_out_.end(), [&](const std::string& prefix) { return name.starts_with(prefix); });
     if (is_result && !is_left_out && !compared.contains(name)) {
       problems.push_back(name + ": not computed");
     }

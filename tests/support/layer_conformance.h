@@ -97,13 +97,15 @@ struct WeightSet {
 
   template <class Make>
   WeightSet(const typename Layer::Options& options, typename Layer::template Weights<ParameterSpec> specs, Make&& make) {
-    Layer::for_each(options, specs, [&](const char* name, const ParameterSpec& spec) { tensors.emplace(name, make(spec, std::string(name))); });
+    Layer::for_each(options, specs,
+                    [&](const char* name, const ParameterSpec& spec) { tensors.emplace(name, make(spec, std::string(name))); });
     Layer::for_each(options, views, [&](const char* name, TensorView& view) { view = tensors.at(name); });
   }
 };
 // Gradients of the CPU backend, all of one value.
 template <class Layer>
-[[nodiscard]] WeightSet<Layer> gradient_set(const typename Layer::Options& options, const typename Layer::template Weights<ParameterSpec>& specs, double value) {
+[[nodiscard]] WeightSet<Layer> gradient_set(const typename Layer::Options& options,
+                                            const typename Layer::template Weights<ParameterSpec>& specs, double value) {
   return WeightSet<Layer>(options, specs, [&](const ParameterSpec& spec, const std::string&) {
     return Tensor::from(std::vector<double>(static_cast<size_t>(spec.shape.numel()), value), spec.shape);
   });
@@ -179,7 +181,9 @@ template <class Subject>
   auto specs = p.subject.weights();
   std::map<std::string, ParameterSpec> by_name;
   Layer::for_each(p.subject.layer.options, specs, [&](const char* name, const ParameterSpec& spec) { by_name.emplace(name, spec); });
-  Layer::for_each(p.subject.layer.options, w, [&](const char* name, TensorView& v) { v = {nullptr, by_name.at(name).dtype, by_name.at(name).shape}; });
+  Layer::for_each(p.subject.layer.options, w, [&](const char* name, TensorView& v) {
+    v = {nullptr, by_name.at(name).dtype, by_name.at(name).shape};
+  });
   Layer::for_each(p.subject.layer.options, dw, [&](const char* name, TensorView& v) { v = {nullptr, DType::F64, by_name.at(name).shape}; });
   const TensorView data(nullptr, p.dtype(), p.x.view().shape());
   ExecContext ctx = ExecContext::plan(Device{});

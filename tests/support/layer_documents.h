@@ -27,7 +27,8 @@ void check_documents_alone(const Layer& layer, const std::vector<int64_t>& lengt
     const Tensor alone_bounds = cu_seqlens_of({length});
     auto alone = documents_problem(layer, alone_bounds);
     std::memcpy(alone.x.view().raw(), packed.x.view().slice(0, first, first + length).raw(), static_cast<size_t>(alone.x.view().bytes()));
-    std::memcpy(alone.dy.view().raw(), packed.dy.view().slice(0, first, first + length).raw(), static_cast<size_t>(alone.dy.view().bytes()));
+    std::memcpy(alone.dy.view().raw(), packed.dy.view().slice(0, first, first + length).raw(),
+                static_cast<size_t>(alone.dy.view().bytes()));
     const LayerResult result = run_layer(alone);
     INFO("document of " << length << " tokens from " << first);
     CHECK(bitwise_equal(result.y, together.y.view().slice(0, first, first + length)));

@@ -12,7 +12,14 @@ using namespace testing;
 
 // Kimi K3: bounded decay, full-rank gate.
 KdaLayer k3_layer(DType dtype) {
-  return {{.hidden = 10, .heads = 2, .head_dim = 6, .conv_width = 4, .decay = DecayKind::Bounded, .lower_bound = -5, .full_rank_gate = true, .dtype = dtype}};
+  return {{.hidden = 10,
+           .heads = 2,
+           .head_dim = 6,
+           .conv_width = 4,
+           .decay = DecayKind::Bounded,
+           .lower_bound = -5,
+           .full_rank_gate = true,
+           .dtype = dtype}};
 }
 // Kimi Linear: softplus decay, low-rank gate; here with another width of the convolution.
 KdaLayer kimi_linear_layer(DType dtype) {

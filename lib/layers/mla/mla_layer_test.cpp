@@ -17,8 +17,15 @@ struct Form {
 constexpr Form kForms[] = {{5, true}, {0, false}, {0, true}, {5, false}};
 
 MlaLayer layer_of(const Form& form, DType dtype, int64_t shared_dim = 2) {
-  return {{.hidden = 10, .heads = 3, .q_lora_rank = form.q_lora_rank, .kv_lora_rank = 6, .nope_dim = 4, .shared_dim = shared_dim, .v_dim = 5,
-           .output_gate = form.output_gate, .dtype = dtype}};
+  return {{.hidden = 10,
+           .heads = 3,
+           .q_lora_rank = form.q_lora_rank,
+           .kv_lora_rank = 6,
+           .nope_dim = 4,
+           .shared_dim = shared_dim,
+           .v_dim = 5,
+           .output_gate = form.output_gate,
+           .dtype = dtype}};
 }
 
 const std::vector<int64_t> kLengths{1, 20, 2, 70, 9};
@@ -68,7 +75,14 @@ TEST_CASE("MlaLayer takes empty documents and no tokens at all", "[layers]") {
 // a value projection and an output projection that copy, and no gate, y is the normed latent itself.
 TEST_CASE("MlaLayer's first token of a document is its own value", "[layers]") {
   constexpr int64_t kWidth = 4;
-  const MlaLayer layer{{.hidden = kWidth, .heads = 1, .kv_lora_rank = kWidth, .nope_dim = 1, .shared_dim = 1, .v_dim = kWidth, .output_gate = false, .dtype = DType::F64}};
+  const MlaLayer layer{{.hidden = kWidth,
+                        .heads = 1,
+                        .kv_lora_rank = kWidth,
+                        .nope_dim = 1,
+                        .shared_dim = 1,
+                        .v_dim = kWidth,
+                        .output_gate = false,
+                        .dtype = DType::F64}};
   const Tensor bounds = cu_seqlens_of({2, 3});
   auto problem = documents_problem(layer, bounds);
   const auto write_identity = [&](const char* name, int64_t first_row) {

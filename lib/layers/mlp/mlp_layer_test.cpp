@@ -11,7 +11,9 @@ namespace {
 using namespace testing;
 
 LayerProblem<OnTokens> problem_of(ActivationKind kind, DType dtype, int64_t tokens) {
-  return {OnTokens{.layer = {{.hidden = 7, .intermediate = 11, .activation = {.kind = kind, .beta_gate = 2, .beta_up = 3}, .dtype = dtype}}}, tokens};
+  return {
+      OnTokens{.layer = {{.hidden = 7, .intermediate = 11, .activation = {.kind = kind, .beta_gate = 2, .beta_up = 3}, .dtype = dtype}}},
+      tokens};
 }
 constexpr ActivationKind kKinds[] = {ActivationKind::SituGlu, ActivationKind::SwiGlu};
 

@@ -29,7 +29,8 @@ std::vector<MoeLayer> all_forms(DType dtype) {
 }
 
 std::string form(const MoeLayer& layer) {
-  return fmt::format("latent {}, norm {}, shared {}, top {}", layer.options.latent, layer.options.latent_norm, layer.options.shared_intermediate, layer.options.top_k);
+  return fmt::format("latent {}, norm {}, shared {}, top {}", layer.options.latent, layer.options.latent_norm,
+                     layer.options.shared_intermediate, layer.options.top_k);
 }
 
 TEST_CASE("MoeLayer has the gradients of finite differences", "[layers]") {
@@ -61,7 +62,8 @@ TEST_CASE("MoeLayer without tokens has no gradient", "[layers]") {
 }
 
 // y = W2 f(W1 x, W3 x) for one row, by the definition of SiTU-GLU.
-std::vector<double> feed_forward(const std::vector<double>& x, const TensorView& w1, const TensorView& w3, const TensorView& w2, const Activation& a) {
+std::vector<double> feed_forward(const std::vector<double>& x, const TensorView& w1, const TensorView& w3, const TensorView& w2,
+                                 const Activation& a) {
   const auto product = [](const TensorView& w, const std::vector<double>& v) {
     std::vector<double> out(static_cast<size_t>(w.size(0)));
     for (int64_t i = 0; i < w.size(0); ++i) {
