@@ -15,7 +15,8 @@ struct Group {
   int rank;  // of this process in the group
   int size;
   HostComm& host;
-  DeviceComm& device;
+  DeviceComm& device;               // tensors where the layers compute
+  DeviceComm& host_data = device;   // small CPU tensors: sums of losses, norms, counts; on the CPU backend the same
 
   [[nodiscard]] bool is_first() const noexcept { return rank == 0; }
   [[nodiscard]] bool is_last() const noexcept { return rank == size - 1; }
