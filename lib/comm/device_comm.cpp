@@ -155,4 +155,6 @@ PendingTransfer DeviceComm::irecv(const TensorView& values, int peer, int tag) {
   return {do_irecv(values, peer, tag), options_.journal, ticket};
 }
 
+void DeviceComm::finish() { do_finish(); }
+
 }  // namespace longhaul

@@ -1,9 +1,12 @@
 // The data plane: collectives and transfers on contiguous tensors. Implementations: MpiDeviceComm (CPU tensors),
-// LoopbackDeviceComm (one rank), ThreadDeviceComm (ranks as threads, for tests).
+// StagedDeviceComm and the one of nccl_device_comm.h (tensors on a GPU), LoopbackDeviceComm (one rank), ThreadDeviceComm (ranks
+// as threads, for tests).
 //
 // Every rank of a group calls the same collectives in the same order; a rank with nothing to contribute joins with
 // zero-sized parts. Arguments are validated here, once; each operation is noted in the journal under the group's name.
-// Results are ready when the function returns. Wrong arguments throw ShapeError or UsageError, failures CommError.
+// Tensors of the CPU are ready when the function returns. Those of a GPU are ready for later work on the stream of the
+// communicator's CudaContext, whose earlier work the operation follows: nobody else's stream may use them meanwhile, and the
+// host must wait for the stream before it reads them. Wrong arguments throw ShapeError or UsageError, failures CommError.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +22,8 @@
 namespace longhaul {
 
 // How floating-point sums are ordered. Fixed is (rank 0 + rank 1) + rank 2 …, in the tensor's own type, whatever the
-// library would do: equal on every machine and for every message size. Fast leaves the order to MPI.
+// library would do: equal on every machine and for every message size. Fast leaves the order to MPI. NCCL has one order of its
+// own, for both: the same in each run on the same machines with the same layout, sizes and settings of NCCL.
 enum class ReduceOrder : uint8_t { Fast, Fixed };
 
 struct DeviceCommOptions {
@@ -72,9 +76,15 @@ class DeviceComm {
   void send(const TensorView& values, int peer, int tag);
   // The peer must send exactly this many bytes.
   void recv(const TensorView& values, int peer, int tag);
-  // The memory stays untouched (isend) or unread (irecv) until wait() has returned.
+  // The memory stays untouched (isend) or unread (irecv) until wait() has returned; on a GPU, later work on the context's stream
+  // then follows the transfer. Messages between two ranks with one tag arrive in the order they were sent. NCCL knows no tags:
+  // there all messages from one rank to another must be received in the order in which they were sent.
   [[nodiscard]] PendingTransfer isend(const TensorView& values, int peer, int tag);
   [[nodiscard]] PendingTransfer irecv(const TensorView& values, int peer, int tag);
+
+  // The host waits until all operations so far are done. Unlike waiting for the stream, this ends with a CommError when a peer
+  // is known to have failed.
+  void finish();
 
  protected:
   DeviceComm(int rank, int size, DeviceKind kind, DeviceCommOptions options);
@@ -90,6 +100,7 @@ class DeviceComm {
   virtual void do_all_to_all_counts(std::span<const int64_t> send_rows, std::span<int64_t> recv_rows) = 0;
   [[nodiscard]] virtual std::unique_ptr<TransferState> do_isend(const TensorView& values, int peer, int tag) = 0;
   [[nodiscard]] virtual std::unique_ptr<TransferState> do_irecv(const TensorView& values, int peer, int tag) = 0;
+  virtual void do_finish() {}  // where operations are done when they return, there is nothing to wait for
 
   void expect_tensor(std::string_view op, std::string_view argument, const TensorView& view) const;
   void expect_number(std::string_view op, const TensorView& view) const;

@@ -1,7 +1,35 @@
 // See groups.h.
 #include "comm/groups.h"
 
+#include "comm/loopback_device_comm.h"
+#include "comm/nccl_device_comm.h"
+#include "comm/staged_device_comm.h"
+
 namespace longhaul {
+
+namespace {
+
+// Only these pass messages from rank to rank beside the work of the stream; see nccl_device_comm.h.
+NcclChannels channels_of(GroupKind kind) {
+  return kind == GroupKind::Pipeline || kind == GroupKind::Context ? NcclChannels::Neighbours : NcclChannels::None;
+}
+
+std::unique_ptr<DeviceComm> make_device_comm(HostComm& host, GroupKind kind, DeviceCommOptions device_options, const GroupsOptions& options) {
+  if (options.data_plane == DataPlane::Mpi) {
+    return host.make_cpu_device_comm(std::move(device_options));
+  }
+  LH_CHECK(options.cuda != nullptr, "groups for tensors on a GPU need its CudaContext");
+  if (host.size() == 1) {
+    return std::make_unique<LoopbackDeviceComm>(*options.cuda, std::move(device_options));
+  }
+  if (options.data_plane == DataPlane::Nccl) {
+    return make_nccl_device_comm(host, *options.cuda, channels_of(kind), std::move(device_options));
+  }
+  return std::make_unique<StagedDeviceComm>(host.make_cpu_device_comm({.name = device_options.name}), options.cuda,
+                                            std::move(device_options));
+}
+
+}  // namespace
 
 Groups Groups::create(HostComm& world, const ParallelGrid& grid, const GroupsOptions& options) {
   LH_CHECK(world.size() == grid.world_size(), "the grid is for {} ranks, the communicator has {}", grid.world_size(), world.size());
@@ -25,13 +53,26 @@ Group Groups::make(HostComm& world_comm, const ParallelGrid& grid, GroupKind kin
   std::unique_ptr<HostComm> host = world_comm.split(grid.group_index(kind, world_comm.rank()), place, name);
   LH_CHECK(host->rank() == place && host->size() == grid.group_size(kind), "group {}: rank {} of {}, the grid says {} of {}", name,
            host->rank(), host->size(), place, grid.group_size(kind));
-  DeviceCommOptions device_options{.name = name, .reduce_order = options.reduce_order, .journal = options.journal};
-  std::unique_ptr<DeviceComm> device = options.make_device_comm ? options.make_device_comm(*host, std::move(device_options))
-                                                                : host->make_cpu_device_comm(std::move(device_options));
-  const Group group{.name = name, .rank = host->rank(), .size = host->size(), .host = *host, .device = *device};
+  const DeviceCommOptions device_options{.name = name, .reduce_order = options.reduce_order, .journal = options.journal};
+  DeviceComm* host_data = nullptr;
+  if (options.data_plane != DataPlane::Mpi) {
+    DeviceCommOptions host_options = device_options;
+    host_options.name += "/host_data";
+    devices_.push_back(host->make_cpu_device_comm(std::move(host_options)));
+    host_data = devices_.back().get();
+  }
+  devices_.push_back(make_device_comm(*host, kind, device_options, options));
+  DeviceComm& device = *devices_.back();
   hosts_.push_back(std::move(host));
-  devices_.push_back(std::move(device));
-  return group;
+  HostComm& control = *hosts_.back();
+  return {.name = name, .rank = control.rank(), .size = control.size(), .host = control, .device = device,
+          .host_data = host_data == nullptr ? device : *host_data};
+}
+
+void Groups::finish() {
+  for (const std::unique_ptr<DeviceComm>& device : devices_) {
+    device->finish();
+  }
 }
 
 const Group& Groups::of(GroupKind kind) const {

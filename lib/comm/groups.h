@@ -2,20 +2,28 @@
 // What each group is for is in the table of parallel_grid.h.
 #pragma once
 
-#include <functional>
+#include <cstdint>
 #include <memory>
 #include <vector>
 
 #include "comm/group.h"
 #include "comm/parallel_grid.h"
+#include "device/cuda_context.h"
 
 namespace longhaul {
+
+// How tensors travel: the recipe's runtime.communicator.
+enum class DataPlane : uint8_t {
+  Mpi,     // CPU tensors
+  Staged,  // tensors on a GPU, through the host's memory; several ranks may share a GPU
+  Nccl,    // tensors on a GPU, one rank a GPU
+};
 
 struct GroupsOptions {
   ReduceOrder reduce_order = ReduceOrder::Fast;
   CommJournal* journal = nullptr;
-  // Makes the data plane of a group; called once a group, in the same order on all ranks. Empty: CPU tensors.
-  std::function<std::unique_ptr<DeviceComm>(HostComm& host, DeviceCommOptions options)> make_device_comm = {};
+  DataPlane data_plane = DataPlane::Mpi;
+  CudaContext* cuda = nullptr;  // of this rank's GPU, for Staged and Nccl; must outlive the groups
 };
 
 class Groups {
@@ -38,6 +46,10 @@ class Groups {
   Group model;        // pipeline x expert: each parameter of the model once
 
   [[nodiscard]] const Group& of(GroupKind kind) const;
+
+  // DeviceComm::finish of every group: the host waits for all communication so far, and learns of peers that failed. Called
+  // where a step would wait for the stream anyway, a dead peer becomes a CommError there instead of a hang.
+  void finish();
 
  private:
   Groups(HostComm& world_comm, const ParallelGrid& grid, const GroupsOptions& options);

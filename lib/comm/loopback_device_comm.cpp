@@ -2,18 +2,14 @@
 #include "comm/loopback_device_comm.h"
 
 #include <algorithm>
-#include <cstring>
+
+#include "device/copy_bytes.h"
 
 namespace longhaul {
 
 namespace {
 
-// The parts may be the same memory: a rank's own part of a gathered tensor.
-void copy_tensor(const TensorView& from, const TensorView& to) {
-  if (from.bytes() > 0) {
-    std::memmove(to.raw(), from.raw(), static_cast<size_t>(from.bytes()));
-  }
-}
+Place place_of(const TensorView& view) { return {.device = view.device(), .data = view.raw()}; }
 
 class DoneTransfer final : public TransferState {
  public:
@@ -24,12 +20,12 @@ class LoopbackReceive final : public TransferState {
  public:
   LoopbackReceive(Mailbox& mailbox, const TensorView& values, int tag) : mailbox_(mailbox), values_(values), tag_(tag) {}
   void wait() override {
-    const auto letter = mailbox_.take({.tag = tag_});
+    auto letter = mailbox_.take({.tag = tag_});
     if (!letter.has_value() || static_cast<int64_t>(letter->size()) != values_.bytes()) {
       throw CommError("recv in a group of one rank: wanted {} with tag {}, {}", values_.to_string(), tag_,
                       letter.has_value() ? fmt::format("got {} bytes", letter->size()) : "nothing was sent");
     }
-    std::copy(letter->begin(), letter->end(), static_cast<std::byte*>(values_.raw()));
+    copy_bytes({.device = {}, .data = letter->data()}, place_of(values_), values_.bytes());
   }
 
  private:
@@ -39,6 +35,17 @@ class LoopbackReceive final : public TransferState {
 };
 
 }  // namespace
+
+void LoopbackDeviceComm::copy_tensor(const TensorView& from, const TensorView& to) const {
+  if (from.raw() == to.raw()) {
+    return;
+  }
+  if (cuda_ == nullptr) {
+    copy_bytes(place_of(from), place_of(to), from.bytes());
+  } else {
+    copy_bytes_async(cuda_->stream(), place_of(from), place_of(to), from.bytes());
+  }
+}
 
 void LoopbackDeviceComm::do_reduce_scatter_sum(const TensorView& input, const TensorView& mine) { copy_tensor(input, mine); }
 
@@ -51,7 +58,9 @@ void LoopbackDeviceComm::do_all_to_all_counts(std::span<const int64_t> send_rows
 }
 
 std::unique_ptr<TransferState> LoopbackDeviceComm::do_isend(const TensorView& values, int, int tag) {
-  mailbox_.post({.tag = tag}, {static_cast<const std::byte*>(values.raw()), static_cast<size_t>(values.bytes())});
+  std::vector<std::byte> letter(static_cast<size_t>(values.bytes()));
+  copy_bytes(place_of(values), {.device = {}, .data = letter.data()}, values.bytes());  // waits for the GPU's work
+  mailbox_.post({.tag = tag}, letter);
   return std::make_unique<DoneTransfer>();
 }
 

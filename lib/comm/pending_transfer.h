@@ -25,7 +25,8 @@ class PendingTransfer {
       : state_(std::move(state)), journal_(journal), ticket_(ticket) {}
 
   [[nodiscard]] bool is_pending() const noexcept { return state_ != nullptr; }
-  // Blocks until the memory may be used again; a second call does nothing. Throws CommError.
+  // Blocks until the memory may be used again, on a GPU by later work on the context's stream; a second call does nothing.
+  // Throws CommError.
   void wait() {
     if (state_ == nullptr) {
       return;

@@ -30,6 +30,21 @@ void release(Device, std::byte* data) noexcept {
   static_cast<void>(cudaFree(data));
 }
 
+std::byte* allocate_pinned(Device device, int64_t bytes) {
+  LH_CUDA(cudaSetDevice(device.index));
+  void* data = nullptr;
+  const cudaError_t error = cudaHostAlloc(&data, static_cast<size_t>(bytes), cudaHostAllocPortable);
+  if (error == cudaErrorMemoryAllocation) {
+    static_cast<void>(cudaGetLastError());  // it is sticky until read
+    throw OutOfMemoryError("the host could not lock {} bytes of memory to stage data in; raise the limit on locked memory (ulimit -l), "
+                           "or use fewer ranks a node", bytes);
+  }
+  check(error, "cudaHostAlloc");
+  return static_cast<std::byte*>(data);
+}
+
+void release_pinned(std::byte* data) noexcept { static_cast<void>(cudaFreeHost(data)); }
+
 }  // namespace cuda
 
 namespace {

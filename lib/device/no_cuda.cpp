@@ -25,6 +25,13 @@ std::byte* allocate(Device device, int64_t bytes) {
 
 void release(Device, std::byte*) noexcept {}
 
+std::byte* allocate_pinned(Device device, int64_t bytes) {
+  throw DeviceError("{} bytes of pinned memory were asked for on {}, but this program was built without the CUDA backend", bytes,
+                    to_string(device));
+}
+
+void release_pinned(std::byte*) noexcept {}
+
 }  // namespace cuda
 
 std::vector<GpuInfo> find_gpus() { return {}; }
