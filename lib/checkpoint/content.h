@@ -26,8 +26,7 @@ struct CheckpointInfo {
 // Name to JSON text, whole documents: the data cursor, counters. Numbers come back exactly; the order of keys does not.
 using JsonDocuments = std::map<std::string, std::string>;
 
-// One rank's share. Nothing here owns tensor memory: a caller that wants to go on while a save runs copies the tensors
-// first and passes views of the copy.
+// One rank's share. Nothing here owns tensor memory.
 struct CheckpointContent {
   CheckpointInfo info;           // rank 0's is written
   std::vector<Piece> pieces;     // owned by this rank; what several ranks hold alike is listed by one of them

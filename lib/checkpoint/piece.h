@@ -15,6 +15,12 @@ namespace longhaul {
 // Fills `part` (contiguous, on the CPU) with the elements of a piece from `first` on, in row-major order.
 using PieceSource = std::function<void(int64_t first, const TensorView& part)>;
 
+// How long the values of a tensor stay as they are after a save in the background has begun.
+enum class Stability : uint8_t {
+  None,          // they may change as soon as begin() returns
+  UntilRelease,  // until AsyncSaver::release_tensors: weights and optimizer state, which only an update changes
+};
+
 struct Piece {
   std::string name;             // "model/…", "optimizer/m/…", "balance/…"; '/' makes groups in HDF5
   Shape global_shape;           // of the whole tensor
@@ -23,6 +29,7 @@ struct Piece {
   // Where set, `data` is a view without memory, and a save asks for the elements while it writes them: for what is larger
   // than memory. Not for loading.
   PieceSource source = {};
+  Stability stability = Stability::None;
 };
 
 // The whole tensor as one piece.

@@ -102,6 +102,9 @@ void apply_retention(const RetentionRequest& request, const WarningSink& warn) {
     if (!step || *step > request.current || !fs::exists(request.checkpoints / name / kManifestName)) {
       continue;
     }
+    if (request.major_every > 0 && *step % request.major_every == 0) {
+      continue;
+    }
     try {
       if (read_role(request.checkpoints / name / kIndexName) == CheckpointRole::Periodic) {
         periodic.push_back(*step);

@@ -26,12 +26,13 @@ void remove_checkpoint(const std::filesystem::path& directory);
 // goes to `warn`.
 void recover_directory(const std::filesystem::path& checkpoints, const WarningSink& warn);
 
-// Keeps the newest `keep` periodic checkpoints up to `current`, and every one that ended a stage. What is incomplete, in
-// progress, newer than `current` or not readable is neither counted nor removed.
+// Keeps the newest `keep` periodic checkpoints up to `current`, every one that ended a stage, and those of every
+// `major_every` steps. What is incomplete, in progress, newer than `current` or not readable is neither counted nor removed.
 struct RetentionRequest {
   std::filesystem::path checkpoints;
-  int64_t current = 0;  // the step just saved, never removed
+  int64_t current = 0;      // the step just saved, never removed
   int64_t keep = 0;
+  int64_t major_every = 0;  // checkpoints of steps that this divides are kept for good; 0: none
 };
 void apply_retention(const RetentionRequest& request, const WarningSink& warn);
 

@@ -5,12 +5,10 @@
 #include <vector>
 
 #include "checkpoint/directory_names.h"
-#include "checkpoint/find.h"
-#include "checkpoint/index_file.h"
-#include "checkpoint/manifest.h"
+#include "checkpoint/rank_file.h"
 #include "checkpoint/rank_report.h"
+#include "checkpoint/save_phases.h"
 #include "checkpoint/together.h"
-#include "storage/atomic_write.h"
 
 namespace longhaul {
 
@@ -18,60 +16,21 @@ namespace fs = std::filesystem;
 
 namespace {
 
-struct Paths {
-  fs::path target;
-  fs::path staging;
-};
-
-void warn(const SaveOptions& options, const std::string& text) {
-  if (options.warn) {
-    options.warn(text);
-  }
-}
-
-void prepare(const Paths& paths, const SaveOptions& options) {
-  if (fs::exists(paths.staging)) {
-    warn(options, fmt::format("removing {}, left by a save that did not finish", paths.staging.string()));
-    fs::remove_all(paths.staging);
-  }
-  if (fs::exists(paths.target)) {
-    if (const std::string reason = incomplete_reason(paths.target); !reason.empty()) {
-      warn(options, fmt::format("replacing the incomplete {}: {}", paths.target.string(), reason));
+WarningSink warning_sink(const SaveOptions& options) {
+  return [&options](const std::string& text) {
+    if (options.warn) {
+      options.warn(text);
     }
-  }
-  fs::create_directories(paths.staging);
+  };
 }
 
-// Index and manifest into the staging directory; returns the bytes of all files.
-int64_t write_tables(const Paths& paths, Manifest manifest, SaveProgress& progress) {
-  progress.reach("before_index");
-  const fs::path index = paths.staging / kIndexName;
-  write_index_file(index, manifest);
-  const FileHash index_hash = hash_file(index, ErrorKind::Checkpoint);
-  progress.wrote(index_hash.bytes);
-  manifest.files.emplace(kIndexName, index_hash);
-  progress.reach("before_manifest");
-  const std::string text = to_text(manifest);
-  write_text_atomically(paths.staging / kManifestName, text, ErrorKind::Checkpoint, [&](int64_t bytes) { progress.wrote(bytes); });
-  auto total = static_cast<int64_t>(text.size());
-  for (const auto& [name, file] : manifest.files) {
-    total += file.bytes;
-  }
-  return total;
-}
-
-void remove_quietly(const fs::path& directory) noexcept {
-  std::error_code ignored;
-  fs::remove_all(directory, ignored);
-}
-
-SavedCheckpoint write_and_publish(HostComm& comm, const Paths& paths, const CheckpointContent& content, const SaveOptions& options,
+SavedCheckpoint write_and_publish(HostComm& comm, const SavePaths& paths, const CheckpointContent& content, const SaveOptions& options,
                                   SaveProgress& progress) {
   const bool is_first = comm.rank() == 0;
   const std::string action = fmt::format("saving the checkpoint {}", paths.target.string());
   run_together(comm, action, [&] {
     if (is_first) {
-      prepare(paths, options);
+      prepare_staging(paths, warning_sink(options));
     }
   });
   std::string report;
@@ -84,16 +43,14 @@ SavedCheckpoint write_and_publish(HostComm& comm, const Paths& paths, const Chec
   int64_t bytes = 0;
   run_together(comm, action, [&] {
     if (is_first) {
-      bytes = write_tables(paths, assemble_manifest(content, reports), progress);
-      progress.reach("before_rename");
-      publish_directory(paths.staging, paths.target, options.replacement, [&] { progress.reach("between_renames"); });
+      bytes = complete_checkpoint(paths, content, reports, options.replacement, progress);
     }
   });
   comm.broadcast_value(bytes, 0);
   return {.path = paths.target, .bytes = bytes};
 }
 
-SavedCheckpoint write_or_clean_up(HostComm& comm, const Paths& paths, const CheckpointContent& content, const SaveOptions& options,
+SavedCheckpoint write_or_clean_up(HostComm& comm, const SavePaths& paths, const CheckpointContent& content, const SaveOptions& options,
                                   SaveProgress& progress) {
   try {
     return write_and_publish(comm, paths, content, options, progress);
@@ -107,15 +64,13 @@ SavedCheckpoint write_or_clean_up(HostComm& comm, const Paths& paths, const Chec
   }
 }
 
-Paths paths_of(const fs::path& target) { return {.target = target, .staging = hidden_beside(target, kInProgressSuffix)}; }
-
 }  // namespace
 
 SavedCheckpoint write_checkpoint(HostComm& comm, const fs::path& target, const CheckpointContent& content,
                                  const SaveOptions& options) {
   SaveProgress progress(options.fault);
   const fs::path absolute = fs::absolute(target).lexically_normal();
-  return write_or_clean_up(comm, paths_of(absolute.has_filename() ? absolute : absolute.parent_path()), content, options, progress);
+  return write_or_clean_up(comm, save_paths(absolute.has_filename() ? absolute : absolute.parent_path()), content, options, progress);
 }
 
 SavedCheckpoint save_checkpoint(HostComm& comm, const fs::path& run_directory, const CheckpointContent& content,
@@ -125,20 +80,15 @@ SavedCheckpoint save_checkpoint(HostComm& comm, const fs::path& run_directory, c
   const std::string name = step_name(content.info.step);
   run_together(comm, fmt::format("preparing {}", checkpoints.string()), [&] {
     if (comm.rank() == 0) {
-      fs::create_directories(checkpoints);
-      recover_directory(checkpoints, [&](const std::string& text) { warn(options, text); });
+      prepare_checkpoints(checkpoints, warning_sink(options));
     }
   });
-  const SavedCheckpoint saved = write_or_clean_up(comm, paths_of(checkpoints / name), content, options, progress);
+  const SavedCheckpoint saved = write_or_clean_up(comm, save_paths(checkpoints / name), content, options, progress);
   run_together(comm, fmt::format("after saving {}: tidying {}", name, checkpoints.string()), [&] {
-    if (comm.rank() != 0) {
-      return;
+    if (comm.rank() == 0) {
+      tidy_checkpoints({.checkpoints = checkpoints, .step = content.info.step, .keep = options.keep, .major_every = options.major_every}, progress,
+                       warning_sink(options));
     }
-    progress.reach("before_latest");
-    write_text_atomically(checkpoints / kLatestName, name + "\n", ErrorKind::Checkpoint);
-    progress.reach("before_retention");
-    apply_retention({.checkpoints = checkpoints, .current = content.info.step, .keep = options.keep},
-                    [&](const std::string& text) { warn(options, text); });
   });
   return saved;
 }

@@ -1,12 +1,12 @@
 // Saves a checkpoint so that a kill at any byte leaves the previous one usable:
 //
 //   1. rank 0 clears away what interrupted saves left, and makes .step_XXXXXXXX.inprogress
-//   2. every rank writes its rank file there, closes it, brings it to the disk, and hashes it
+//   2. every rank writes its rank file there, hashes it on the way, and brings it to the disk
 //   3. rank 0 checks that all pieces cover every tensor exactly once, writes index.h5, and manifest.json last
 //   4. rank 0 renames the directory to step_XXXXXXXX, then updates `latest`, then removes old checkpoints
 //
 // After 2, 3 and 4 all ranks agree: when one fails, all throw the same error and the unfinished directory is removed.
-// Nothing is read from the tensors after step 2.
+// Nothing is read from the tensors after step 2. For a save while training goes on see async_save.h.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +20,8 @@
 namespace longhaul {
 
 struct SaveOptions {
-  int64_t keep = 3;    // see apply_retention
+  int64_t keep = 3;         // see apply_retention
+  int64_t major_every = 0;  // see apply_retention
   DeviceTransfer copy;  // how tensors on a device reach the host; empty: copy_between
   WarningSink warn;    // rank 0; may be empty
   FaultHook fault;     // may be empty

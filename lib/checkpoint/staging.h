@@ -25,6 +25,9 @@ class Staging {
     return host;
   }
 
+  // Into a contiguous CPU view of the same type and shape.
+  void copy_to_host(const TensorView& part, const TensorView& host) const { transfer(part, host); }
+
   // A contiguous CPU view with what `source` gives for the part, which begins at element `first`; valid until the next call.
   [[nodiscard]] TensorView fill_from(const PieceSource& source, int64_t first, const TensorView& part) {
     const TensorView host = buffer_for(part);

@@ -1,7 +1,9 @@
 // See hdf5_handle.h.
 #include "storage/hdf5_handle.h"
 
+#include <atomic>
 #include <string_view>
+#include <thread>
 
 namespace longhaul::hdf5 {
 
@@ -15,7 +17,23 @@ herr_t append_entry(unsigned, const H5E_error2_t* entry, void* text_of_stack) {
   return 0;
 }
 
+// As wide as what it guards: the library's own state is one for the process.
+std::atomic<std::thread::id> claimed_by;
+
 }  // namespace
+
+ThreadClaim::ThreadClaim() {
+  std::thread::id nobody;
+  LH_CHECK(claimed_by.compare_exchange_strong(nobody, std::this_thread::get_id()), "HDF5 is claimed by another thread already");
+}
+
+ThreadClaim::~ThreadClaim() { claimed_by = std::thread::id(); }
+
+void expect_no_other_claim() {
+  const std::thread::id owner = claimed_by.load(std::memory_order_relaxed);
+  LH_CHECK(owner == std::thread::id() || owner == std::this_thread::get_id(),
+           "HDF5 is used while a checkpoint is being completed in the background; finish the save first");
+}
 
 void silence_errors() noexcept {
   // After a close that failed (a full disk), HDF5 1.10 keeps the identifier of a file it has freed, and its clean-up at

@@ -16,6 +16,19 @@ namespace longhaul::hdf5 {
 // call into HDF5 of the process.
 void silence_errors() noexcept;
 
+// While one lives, HDF5 belongs to the thread that made it, and every LH_HDF5 of another thread throws InternalError: not
+// every build of HDF5 is safe for threads, and where one is, a wait inside the library would hide that training stands still.
+// One at a time in a process.
+class ThreadClaim {
+ public:
+  ThreadClaim();
+  ~ThreadClaim();
+  ThreadClaim(const ThreadClaim&) = delete;
+  ThreadClaim& operator=(const ThreadClaim&) = delete;
+};
+// InternalError when another thread holds a claim.
+void expect_no_other_claim();
+
 // The thread's error stack from the innermost function out, as one line. Empty when there was no error.
 [[nodiscard]] std::string error_stack_text();
 
@@ -76,4 +89,5 @@ using Object = Handle<H5Oclose>;
 }  // namespace longhaul::hdf5
 
 // LH_HDF5(H5Dwrite(…)): the call's result, or a CheckpointError with HDF5's explanation.
-#define LH_HDF5(call) ::longhaul::hdf5::check((::longhaul::hdf5::silence_errors(), (call)), #call)
+#define LH_HDF5(call) \
+  ::longhaul::hdf5::check((::longhaul::hdf5::expect_no_other_claim(), ::longhaul::hdf5::silence_errors(), (call)), #call)
