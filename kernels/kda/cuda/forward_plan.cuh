@@ -32,6 +32,14 @@ namespace longhaul::kda::cuda {
 }
 
 template <int D>
+[[nodiscard]] int launch_prepare(int error, const PrepareParams& p, const Sizes& s, CUstream_st* stream) {
+  void (*kernel)(PrepareParams) = p.in.gate != nullptr ? prepare_kernel<D, Inputs::Raw> : prepare_kernel<D, Inputs::Ready>;
+  constexpr int64_t blocks_each = D == 128 ? 2 : 3;
+  const int64_t blocks = std::min(max_chunks(s) * s.heads, blocks_each * multiprocessors());
+  return launch(error, kernel, blocks, TileThread<D>::kThreads, PrepareShared<D>::kBytes, stream, p);
+}
+
+template <int D>
 class ForwardPlan {
  public:
   explicit ForwardPlan(const ForwardArgs& args)
@@ -79,10 +87,7 @@ int ForwardPlan<D>::prepare(int error) const {
                         .tables = workspace_.tables,
                         .documents = static_cast<int>(args_.sizes.documents),
                         .images = workspace_.images};
-  void (*kernel)(PrepareParams) = args_.in.gate != nullptr ? prepare_kernel<D, Inputs::Raw> : prepare_kernel<D, Inputs::Ready>;
-  constexpr int64_t blocks_each = D == 128 ? 2 : 3;
-  const int64_t blocks = std::min(max_chunks(args_.sizes) * args_.sizes.heads, blocks_each * multiprocessors());
-  return launch(error, kernel, blocks, TileThread<D>::kThreads, PrepareShared<D>::kBytes, args_.stream, p);
+  return launch_prepare<D>(error, p, args_.sizes, args_.stream);
 }
 
 template <int D>
@@ -123,7 +128,7 @@ int ForwardPlan<D>::transfer(int error) const {
                           .images = workspace_.images,
                           .reach = workspace_.reach};
   const int64_t items = segments() * args_.sizes.heads;
-  error = launch(error, reach_kernel<D>, (items + kReachThreads / 32 - 1) / (kReachThreads / 32), kReachThreads, 0,
+  error = launch(error, reach_kernel<D, Direction::Forward>, (items + kReachThreads / 32 - 1) / (kReachThreads / 32), kReachThreads, 0,
                  args_.stream, reach);
   error = walk_with<kGroups, Walk::Transfer>(error);
   const MergeParams p{.tables = workspace_.tables,
@@ -132,7 +137,7 @@ int ForwardPlan<D>::transfer(int error) const {
                       .reach = workspace_.reach,
                       .leaving_state = workspace_.leaving_state,
                       .transfer_matrix = workspace_.transfer_matrix};
-  return launch(error, merge_kernel<D, D>, args_.sizes.documents * args_.sizes.heads * (D / kMergeRows), D,
+  return launch(error, merge_kernel<D, D, Direction::Forward>, args_.sizes.documents * args_.sizes.heads * (D / kMergeRows), D,
                 D * kMergeRows * static_cast<int>(sizeof(float)), args_.stream, p);
 }
 

@@ -58,9 +58,32 @@ struct ForwardArgs {
   Products products = Products::Warpgroup;
 };
 
+// q, k, g and beta of `in` as forward had them (raw inputs are not supported here). Gradients are [tokens, heads, head_dim]
+// and [tokens, heads] without gaps, and are overwritten.
+struct BackwardArgs {
+  Sizes sizes;
+  InputArrays in;
+  const void* d_o = nullptr;             // bf16
+  int64_t d_o_stride = 0;
+  const float* dfinal_state = nullptr;   // [documents, heads, head_dim, head_dim]; absent: zero
+  const void* saved = nullptr;           // as forward left it
+  float* dq = nullptr;
+  float* dk = nullptr;
+  float* dv = nullptr;
+  float* dg = nullptr;
+  float* dbeta = nullptr;
+  float* dinitial_state = nullptr;       // [documents, heads, head_dim, head_dim]; absent: not wanted
+  void* workspace = nullptr;             // backward_workspace_bytes, aligned to 1024 bytes
+  CUstream_st* stream = nullptr;
+  int64_t segment_chunks = 0;
+  Products products = Products::Warpgroup;
+};
+
 [[nodiscard]] int64_t forward_workspace_bytes(const Sizes& sizes, int64_t segment_chunks = 0);
 // States entering every chunk and the residuals of the delta rule, both bf16.
 [[nodiscard]] int64_t saved_bytes(const Sizes& sizes);
 [[nodiscard]] int forward(const ForwardArgs& args);
+[[nodiscard]] int64_t backward_workspace_bytes(const Sizes& sizes, int64_t segment_chunks = 0);
+[[nodiscard]] int backward(const BackwardArgs& args);
 
 }  // namespace longhaul::kda::cuda

@@ -136,6 +136,10 @@ __device__ __forceinline__ void multiply(float* d, const uint32_t (&a)[4], Panel
   }
 }
 
+// Where a register of a [64, columns] accumulator lies: row of the warpgroup, column.
+__device__ __forceinline__ int register_row(int i, int warp, int lane) { return warp % 4 * 16 + lane / 4 + i / 2 % 2 * 8; }
+__device__ __forceinline__ int register_column(int i, int lane) { return i / 4 * 8 + lane % 4 * 2 + i % 2; }
+
 template <Engine kEngine>
 __device__ __forceinline__ void begin_products() {
   if constexpr (kEngine == Engine::Warpgroup) {

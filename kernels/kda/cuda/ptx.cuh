@@ -11,6 +11,14 @@
 
 #include <cstdint>
 
+// Instructions of sm_90a are asked for only where the compiler has them; kernels that use them are empty elsewhere, and
+// nothing starts them there.
+#if defined(LH_EMULATE_CUDA) || !defined(__CUDA_ARCH__) || defined(__CUDA_ARCH_FEAT_SM90_ALL)
+#define LH_KDA_SM90A 1
+#else
+#define LH_KDA_SM90A 0
+#endif
+
 #ifdef LH_EMULATE_CUDA
 #include "kernels/kda/cuda/emulation/ptx_emulated.h"
 #else
@@ -255,6 +263,8 @@ __device__ __forceinline__ void mbarrier_wait(uint32_t barrier, uint32_t parity)
 __device__ __forceinline__ void copy_16(uint32_t to_shared, const void* from, bool zeros) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to_shared), "l"(from), "r"(zeros ? 0 : 16) : "memory");
 }
+// Until all copies of this thread so far are done.
+__device__ __forceinline__ void copies_wait() { asm volatile("cp.async.wait_all;" ::: "memory"); }
 // Arrives at the barrier when all copies of this thread so far are done; one of its arrivals.
 __device__ __forceinline__ void copies_arrive(uint32_t barrier) {
   asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(barrier) : "memory");
@@ -265,6 +275,14 @@ __device__ __forceinline__ void bulk_load(uint32_t to_shared, const void* from, 
                "l"(from), "r"(bytes), "r"(barrier)
                : "memory");
 }
+
+// The other way, in the background; the thread that stores is the one that waits.
+__device__ __forceinline__ void bulk_store(void* to, uint32_t from_shared, uint32_t bytes) {
+  asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;" ::"l"(to), "r"(from_shared), "r"(bytes) : "memory");
+}
+__device__ __forceinline__ void bulk_store_commit() { asm volatile("cp.async.bulk.commit_group;" ::: "memory"); }
+// Until the stores have read their shared memory.
+__device__ __forceinline__ void bulk_store_wait() { asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory"); }
 
 }  // namespace longhaul::kda::cuda
 

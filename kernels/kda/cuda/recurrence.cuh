@@ -55,10 +55,6 @@ struct RecurrenceShared {
   static constexpr int kComputeRegisters = 232;
 };
 
-// Where a register of a [64, columns] accumulator lies: row of the warpgroup, column.
-__device__ __forceinline__ int register_row(int i, int warp, int lane) { return warp % 4 * 16 + lane / 4 + i / 2 % 2 * 8; }
-__device__ __forceinline__ int register_column(int i, int lane) { return i / 4 * 8 + lane % 4 * 2 + i % 2; }
-
 // D tiles of the warp, [16 values, 64 tokens], times a factor a row, to token rows in bf16.
 __device__ __forceinline__ void stage_rows(TokenRows to, const float (&d)[32], const float (&factor)[2], int column, int lane) {
 #pragma unroll
@@ -392,6 +388,7 @@ __device__ __forceinline__ void Recurrence<K, V, kGroups, kEngine, kWalk>::compu
 
 template <int K, int V, int kGroups, Engine kEngine, Walk kWalk>
 __global__ void __launch_bounds__(RecurrenceShared<K, kGroups>::kThreads, 1) recurrence_kernel(const RecurrenceParams p) {
+#if LH_KDA_SM90A
   using S = RecurrenceShared<K, kGroups>;
   constexpr int parts = (kWalk == Walk::Transfer ? V + K : V) / S::kColumns;
   const int part = block_index() % parts;
@@ -429,6 +426,7 @@ __global__ void __launch_bounds__(RecurrenceShared<K, kGroups>::kThreads, 1) rec
     }
     walk.compute(ring, thread);
   }
+#endif
 }
 
 }  // namespace longhaul::kda::cuda

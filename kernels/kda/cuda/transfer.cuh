@@ -5,24 +5,29 @@
 // reaches the next segment in fp32: keys have norm 1 and beta is at most 1, so that the delta rule only shrinks a state.
 // Then S_ext is walked from there, M is zero and not formed. Strong gates make this the usual case, and the segments cost
 // next to nothing. The choice depends on the segment alone.
+//
+// Gradients of states pass the other way, dS_in = M^T dS_out + dS_ext, by the same kernels: what is handed on is then a
+// segment's first chunk's, to the segment before.
 #pragma once
 
 #include "kernels/kda/cuda/layout.cuh"
 
 namespace longhaul::kda::cuda {
 
+enum class Direction : uint8_t { Forward, Backward };
+
 struct ReachParams {
   Tables tables;
   int documents;
   int heads;
   const unsigned char* images;
-  int32_t* reach;  // [segments, heads] chunks at the segment's start that do not reach its end; 0: all of it may
+  int32_t* reach;  // [segments, heads] chunks that the walk may leave out, as they do not reach its end; 0: none
 };
 
 inline constexpr int kReachThreads = 128;
 
 // One warp a segment and head.
-template <int K>
+template <int K, Direction kDirection>
 __global__ void __launch_bounds__(kReachThreads) reach_kernel(const ReachParams p) {
   constexpr int channels = K / 32;
   constexpr int batch = 8;
@@ -40,13 +45,16 @@ __global__ void __launch_bounds__(kReachThreads) reach_kernel(const ReachParams 
   for (int c = 0; c < channels; ++c) {
     left[c] = 1.0F;
   }
-  int reach = segment.is_last != 0 ? 0 : segment.chunks;
+  constexpr bool forward = kDirection == Direction::Forward;
+  const bool hands_on = forward ? segment.is_last == 0 : segment.position > 0;
+  int reach = hands_on ? segment.chunks : 0;
   bool remembers = true;
   while (reach > 0 && remembers) {
     float decay[batch][channels];
 #pragma unroll
     for (int b = 0; b < batch; ++b) {
-      const int64_t chunk = segment.first_chunk + max(reach - 1 - b, 0);
+      const int step = max(reach - 1 - b, 0);
+      const int64_t chunk = segment.first_chunk + (forward ? step : segment.chunks - 1 - step);
       const auto* from = reinterpret_cast<const float*>(p.images + (chunk * p.heads + head) * ChunkImage<K>::kBytes +
                                                         ChunkImage<K>::kDecay);
 #pragma unroll
@@ -84,8 +92,9 @@ struct MergeParams {
 
 inline constexpr int kMergeRows = 16;
 
-// One block a document, head and 16 value columns, K threads: S^T_s = S^T_{s-1} M_s^T + S_ext,s^T in fp32, in order.
-template <int K, int V>
+// One block a document, head and 16 value columns, K threads: S^T_s = S^T_{s-1} M_s^T + S_ext,s^T in fp32, in order; or
+// dS^T_s = dS^T_{s+1} M_s + dS_ext,s^T from the last segment on.
+template <int K, int V, Direction kDirection>
 __global__ void __launch_bounds__(K) merge_kernel(const MergeParams p) {
   constexpr int parts = V / kMergeRows;
   const int part = block_index() % parts;
@@ -101,12 +110,14 @@ __global__ void __launch_bounds__(K) merge_kernel(const MergeParams p) {
   const auto rows_of = [&](int segment) {
     return p.leaving_state + ((static_cast<int64_t>(segment) * p.heads + head) * V + part * kMergeRows) * K + column;
   };
-  const float* start = rows_of(first);
+  constexpr bool forward = kDirection == Direction::Forward;
+  const float* start = rows_of(forward ? first : last);
 #pragma unroll
   for (int v = 0; v < kMergeRows; ++v) {
     state[column * kMergeRows + v] = start[v * K];
   }
-  for (int segment = first + 1; segment < last; ++segment) {
+  for (int step = first + 1; step < last; ++step) {
+    const int segment = forward ? step : first + last - step;
     float* out = rows_of(segment);
     sync_block();
     if (p.reach[static_cast<int64_t>(segment) * p.heads + head] > 0) {

@@ -73,6 +73,28 @@ struct ForwardWorkspace {
           .transfer_matrix = cutter.take<float>(states)};
 }
 
+struct BackwardWorkspace {
+  Tables tables;
+  unsigned char* images;
+  int32_t* reach;
+  float* entering_gradient;
+  float* transfer_matrix;
+  unsigned char* state_gradients;     // bf16 panels [head_dim, head_dim], [chunks, heads]
+  unsigned char* residual_gradients;  // bf16 panels [64, head_dim], [chunks, heads]
+};
+
+[[nodiscard]] inline BackwardWorkspace take_backward(Cutter& cutter, const Sizes& s, int64_t segment_chunks) {
+  const ForwardWorkspace shared = take_forward(cutter, s, segment_chunks);
+  const int64_t count = max_chunks(s) * s.heads;
+  return {.tables = shared.tables,
+          .images = shared.images,
+          .reach = shared.reach,
+          .entering_gradient = shared.leaving_state,
+          .transfer_matrix = shared.transfer_matrix,
+          .state_gradients = cutter.take<unsigned char>(count * s.head_dim * s.head_dim * 2),
+          .residual_gradients = cutter.take<unsigned char>(count * kChunk * s.head_dim * 2)};
+}
+
 struct Saved {
   unsigned char* states;     // bf16 panels [head_dim, head_dim], [chunks, heads]
   unsigned char* residuals;  // bf16 panels [64, head_dim], [chunks, heads]

@@ -368,6 +368,7 @@ inline void copy_16(uint32_t to_shared, const void* from, bool zeros) {
     std::memcpy(at_shared<unsigned char>(to_shared), from, 16);
   }
 }
+inline void copies_wait() {}
 inline void copies_arrive(uint32_t barrier) { mbarrier_arrive(barrier); }
 inline void bulk_load(uint32_t to_shared, const void* from, uint32_t bytes, uint32_t barrier) {
   if (to_shared % 16 != 0 || reinterpret_cast<uintptr_t>(from) % 16 != 0 || bytes % 16 != 0) {
@@ -378,5 +379,14 @@ inline void bulk_load(uint32_t to_shared, const void* from, uint32_t bytes, uint
   b->bytes -= static_cast<int32_t>(bytes);
   complete(b);
 }
+
+inline void bulk_store(void* to, uint32_t from_shared, uint32_t bytes) {
+  if (from_shared % 16 != 0 || reinterpret_cast<uintptr_t>(to) % 16 != 0 || bytes % 16 != 0) {
+    std::abort();
+  }
+  std::memcpy(to, at_shared<unsigned char>(from_shared), bytes);
+}
+inline void bulk_store_commit() {}
+inline void bulk_store_wait() {}
 
 }  // namespace longhaul::kda::cuda

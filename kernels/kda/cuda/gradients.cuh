@@ -1,0 +1,594 @@
+// Gradients of a chunk's inputs, one block a chunk and head, once the states entering and the gradients leaving every chunk
+// are known (kernels/kda/README.md has the derivation). With S entering, dS' leaving, Vt, dR and dO:
+//   dA = tril(dO Vt^T)          dL = -stril(dR Vt^T)
+//   row_q_i = e^{G_i} (S dO_i)  + sum_{j<i} dA_ij k_j E_ij          col_j = sum_{i>j} (dA_ij scale q_i + beta_i dL_ij k_i) E_ij
+//   row_k_i = -e^{G_i} (S dR_i) + sum_{j<i} dL_ij k_j E_ij          out_j = e^{G_C - G_j} (dS' Vt_j)
+//   dq_i = scale (row_q_i + dA_ii k_i)                              dk_i = beta_i row_k_i + col_i + out_i + dA_ii scale q_i
+//   dv_i = beta_i dR_i                                              dbeta_i = <dR_i, v_i> + <k_i, row_k_i>
+//   dg_t = sum_{i>=t} (scale q_i row_q_i + k_i (beta_i row_k_i - col_i)) + sum_{j<t} k_j out_j + e^{G_C} rowsum(S dS')
+// The pair i = j is no part of dg: E_ii = 1 has no derivative.
+//
+// E_ij = 2^{F_i} 2^{P_I - P_J} 2^{-F_j} for rows of tiles I and J, P the position of a tile's first row and F the decay from
+// there. Operands carry 2^{F_i} and 2^{-F_j} (row 0 of a tile is the anchor, which lies in the past), each times 2^{+-54}
+// so that both stay in the middle of the range of bf16; the accumulators take the decay between tiles as they pass them.
+// dA and dL go into products as two bf16 values each, the second what the rounding of the first left.
+//
+// A warp has 16 rows and 32 channels. Shared memory of the states is free for the next chunk's as soon as the products with
+// them are done, and fills while the rest is computed.
+#pragma once
+
+#include "kernels/kda/cuda/products.cuh"
+#include "kernels/kda/cuda/tile_share.cuh"
+
+namespace longhaul::kda::cuda {
+
+struct GradientParams {
+  InputParams in;
+  Tables tables;
+  int documents;
+  const uint16_t* v;                        // bf16 [tokens, heads, V]
+  int64_t v_stride;                         // elements between tokens
+  const uint16_t* d_o;                      // bf16 [tokens, heads, V]
+  int64_t d_o_stride;
+  const unsigned char* states;              // bf16 panels [V, K] of S^T, [chunks, heads]
+  const unsigned char* residuals;           // bf16 panels [64, V] of Vt
+  const unsigned char* state_gradients;     // bf16 panels [V, K] of dS'^T
+  const unsigned char* residual_gradients;  // bf16 panels [64, V] of dR
+  float* dq;                                // [tokens, heads, K]
+  float* dk;
+  float* dv;                                // [tokens, heads, V]
+  float* dg;
+  float* dbeta;                             // [tokens, heads]
+};
+
+template <int D>
+struct GradientShared {
+  static constexpr int kThreads = 4 * D;
+  static constexpr int kWarps = kThreads / 32;
+  static constexpr int kParts = D / 32;  // of the channels, a warp each
+  static constexpr int kGroups = 8;      // of the rows, where a thread has two channels
+  static constexpr int kGroupRows = kChunk / kGroups;
+  static constexpr int kStates = 0;                                             // bf16 [V, K]
+  static constexpr int kStateGradients = kStates + panel_bytes(D, D);           // bf16 [V, K]
+  static constexpr int kResiduals = kStateGradients + panel_bytes(D, D);        // bf16 [64, V]
+  static constexpr int kResidualGradients = kResiduals + panel_bytes(kChunk, D);  // bf16 [64, V]
+  static constexpr int kFetched = kResidualGradients + panel_bytes(kChunk, D);
+  static constexpr int kOutputs = kFetched;                                     // bf16 [64, V] dO; then what is left of dA, dL
+  static constexpr int kColumns = kOutputs + 2 * panel_bytes(kChunk, kChunk);   // bf16 [64, K] k 2^{-F-54}
+  static constexpr int kQueries = kColumns + panel_bytes(kChunk, D);            // bf16 [64, K] scale q 2^{F+54}
+  static constexpr int kKeys = kQueries + panel_bytes(kChunk, D);               // bf16 [64, K] beta k 2^{F+54}
+  static constexpr int kDecayRow = 4 * D + 32;
+  static constexpr int kDecays = kKeys + panel_bytes(kChunk, D);                // fp32 [64, K] 2^F
+  static constexpr int kScores = kDecays + kChunk * kDecayRow;                  // bf16 [64, 64] dA, dL
+  static constexpr int kLogs = kScores;                                         // fp32 [8, 2, K] before dA
+  static constexpr int kSteps = kScores + 2 * panel_bytes(kChunk, kChunk);      // fp32 [5, K], see StepDecay
+  static constexpr int kSums = kSteps + 5 * D * 4;                              // fp32 [2, 4, K] of dg, by tiles
+  static constexpr int kInner = kSums;                                          // fp32 [8, K] of S dS', before
+  static constexpr int kStateSum = kSums + 8 * D * 4;                           // fp32 [K]
+  static constexpr int kBeta = kStateSum + D * 4;                               // fp32 [64]
+  static constexpr int kDiagonal = kBeta + kChunk * 4;                          // fp32 [64] dA_ii
+  static constexpr int kBetaSums = kDiagonal + kChunk * 4;                      // fp32 [1 + parts, 64]
+  static constexpr int kBarrier = kBetaSums + (1 + kParts) * kChunk * 4;
+  static constexpr int kBytes = kBarrier + 16;
+  static_assert(panel_bytes(kChunk, D) <= 2 * panel_bytes(kChunk, kChunk));
+  static_assert(kGroups * 2 * D * 4 <= 2 * panel_bytes(kChunk, kChunk));
+};
+
+inline constexpr float kMiddle = 54.0F;
+inline constexpr float kUp = 18014398509481984.0F;  // 2^54
+inline constexpr float kDown = 1.0F / kUp;
+
+// Decay of a channel over the chunk, in kSteps: [0] from its start to the first row of tile 0, [I] from there on to that of
+// tile I, [4] from tile 3's to the chunk's end.
+struct StepDecay {
+  float at[5];
+
+  template <int D>
+  static __device__ __forceinline__ StepDecay load(const unsigned char* shared, int channel) {
+    const auto* from = reinterpret_cast<const float*>(shared + GradientShared<D>::kSteps) + channel;
+    return {{from[0], from[D], from[2 * D], from[3 * D], from[4 * D]}};
+  }
+  [[nodiscard]] __device__ __forceinline__ float start_to(int tile) const {
+    float product = at[0];
+#pragma unroll
+    for (int t = 1; t < kTiles; ++t) {
+      product *= t <= tile ? at[t] : 1.0F;
+    }
+    return product;
+  }
+  // Times 2^54, so that it does not vanish before the factor 2^{-F} makes it large.
+  [[nodiscard]] __device__ __forceinline__ float to_end(int tile) const {
+    float product = kUp * at[4];
+#pragma unroll
+    for (int t = kTiles - 1; t > 0; --t) {
+      product *= t > tile ? at[t] : 1.0F;
+    }
+    return product;
+  }
+};
+
+// Operands of the tiles and the decays, from q, k and g; by all threads, two channels and eight rows each.
+template <int D>
+__device__ __forceinline__ void form_operands(const GradientParams& p, const ChunkEntry& chunk, int head, unsigned char* shared,
+                                              int thread) {
+  using S = GradientShared<D>;
+  constexpr int rows = S::kGroupRows;
+  const int channel = thread % (D / 2) * 2;
+  const int group = thread / (D / 2);
+  uint32_t q[rows];
+  uint32_t k[rows];
+  float2 f[rows];
+#pragma unroll
+  for (int r = 0; r < rows; ++r) {
+    const int row = group * rows + r;
+    const int64_t token = chunk.first_token + min(row, chunk.rows - 1);
+    const int at = head * D + channel;
+    q[r] = load_once(reinterpret_cast<const uint32_t*>(p.in.q + token * p.in.q_stride + at));
+    k[r] = load_once(reinterpret_cast<const uint32_t*>(p.in.k + token * p.in.k_stride + at));
+    f[r] = load_once(reinterpret_cast<const float2*>(p.in.g + token * p.in.g_stride + at));
+  }
+  if (thread < kChunk) {
+    const float beta = thread < chunk.rows ? p.in.beta[(chunk.first_token + thread) * p.in.heads + head] : 0.0F;
+    reinterpret_cast<float*>(shared + S::kBeta)[thread] = beta;
+  }
+  float first[2] = {};
+#pragma unroll
+  for (int r = 0; r < rows; ++r) {
+    const bool inside = group * rows + r < chunk.rows;
+    q[r] = inside ? q[r] : 0U;
+    k[r] = inside ? k[r] : 0U;
+    f[r].x = inside ? kLog2E * f[r].x : 0.0F;
+    f[r].y = inside ? kLog2E * f[r].y : 0.0F;
+    if (r == 0) {
+      first[0] = f[0].x;
+      first[1] = f[0].y;
+    } else {
+      f[r].x += r == 1 ? 0.0F : f[r - 1].x;
+      f[r].y += r == 1 ? 0.0F : f[r - 1].y;
+    }
+  }
+  // first: of the group's first row; f: from there.
+  auto* logs = reinterpret_cast<float*>(shared + S::kLogs);
+  *reinterpret_cast<float2*>(logs + 2 * group * D + channel) = make_float2(first[0], first[1]);
+  *reinterpret_cast<float2*>(logs + (2 * group + 1) * D + channel) = make_float2(f[rows - 1].x, f[rows - 1].y);
+  f[0] = make_float2(0.0F, 0.0F);
+  sync_block();
+  const auto log_at = [&](int g, int what) { return *reinterpret_cast<const float2*>(logs + (2 * g + what) * D + channel); };
+  float2 before = make_float2(0.0F, 0.0F);
+  if (group % 2 == 1) {
+    const float2 rest = log_at(group - 1, 1);
+    before = make_float2(rest.x + first[0], rest.y + first[1]);
+  }
+  if (group < 5) {
+    // From tile to tile: the rest of the tile before and the first row of this one.
+    float2 step = make_float2(0.0F, 0.0F);
+    if (group < 4) {
+      step = log_at(2 * group, 0);
+    }
+    if (group > 0) {
+      const float2 a = log_at(2 * group - 2, 1);
+      const float2 b = log_at(2 * group - 1, 0);
+      const float2 c = log_at(2 * group - 1, 1);
+      step.x += a.x + (b.x + c.x);
+      step.y += a.y + (b.y + c.y);
+    }
+    *reinterpret_cast<float2*>(shared + S::kSteps + (group * D + channel) * 4) = make_float2(exp2_fast(step.x), exp2_fast(step.y));
+  }
+  const auto* beta = reinterpret_cast<const float*>(shared + S::kBeta);
+#pragma unroll
+  for (int r = 0; r < rows; ++r) {
+    const int row = group * rows + r;
+    const float decay[2] = {exp2_fast(before.x + f[r].x), exp2_fast(before.y + f[r].y)};
+    const float inverse[2] = {kDown * exp2_fast(-before.x - f[r].x), kDown * exp2_fast(-before.y - f[r].y)};
+    const float up[2] = {kUp * decay[0], kUp * decay[1]};
+    const uint32_t at = panel_offset(row, channel, kChunk);
+    const float scale = p.in.scale;
+    *reinterpret_cast<float2*>(shared + S::kDecays + row * S::kDecayRow + channel * 4) = make_float2(decay[0], decay[1]);
+    *reinterpret_cast<uint32_t*>(shared + S::kColumns + at) = pack_bf16(bf16_low(k[r]) * inverse[0], bf16_high(k[r]) * inverse[1]);
+    *reinterpret_cast<uint32_t*>(shared + S::kQueries + at) =
+        pack_bf16(scale * bf16_low(q[r]) * up[0], scale * bf16_high(q[r]) * up[1]);
+    *reinterpret_cast<uint32_t*>(shared + S::kKeys + at) =
+        pack_bf16(beta[row] * bf16_low(k[r]) * up[0], beta[row] * bf16_high(k[r]) * up[1]);
+  }
+}
+
+// dO into its panel, in the background; rows beyond the chunk become zeros.
+template <int D>
+__device__ __forceinline__ void fetch_outputs(const GradientParams& p, const ChunkEntry& chunk, int head, uint32_t base, int thread) {
+  using S = GradientShared<D>;
+  constexpr int pieces = D / 8;
+  const Panel to{base + S::kOutputs, kChunk};
+  const int column = thread % pieces * 8;
+  const uint16_t* from = p.d_o + chunk.first_token * p.d_o_stride + head * D + column;
+#pragma unroll
+  for (int i = 0; i < kChunk * pieces / S::kThreads; ++i) {
+    const int row = thread / pieces + i * (S::kThreads / pieces);
+    copy_16(to.at(row, column), from + (row < chunk.rows ? row * p.d_o_stride : 0), row >= chunk.rows);
+  }
+}
+
+// What the walks left of a chunk and head; one thread.
+template <int D>
+__device__ __forceinline__ void fetch_states(const GradientParams& p, int64_t item, uint32_t base) {
+  using S = GradientShared<D>;
+  constexpr uint32_t state_bytes = panel_bytes(D, D);
+  constexpr uint32_t row_bytes = panel_bytes(kChunk, D);
+  const uint32_t barrier = base + S::kBarrier;
+  mbarrier_arrive_expect(barrier, 2 * state_bytes + 2 * row_bytes);
+  bulk_load(base + S::kResiduals, p.residuals + item * row_bytes, row_bytes, barrier);
+  bulk_load(base + S::kResidualGradients, p.residual_gradients + item * row_bytes, row_bytes, barrier);
+  bulk_load(base + S::kStates, p.states + item * state_bytes, state_bytes, barrier);
+  bulk_load(base + S::kStateGradients, p.state_gradients + item * state_bytes, state_bytes, barrier);
+}
+
+// Sums of S dS' over the value columns, by channels: parts of the sums in kInner.
+template <int D>
+__device__ __forceinline__ void sum_states(unsigned char* shared, int thread) {
+  using S = GradientShared<D>;
+  const int channel = thread % (D / 2) * 2;
+  const int group = thread / (D / 2);
+  constexpr int rows = D / S::kGroups;
+  float sum[2] = {};
+#pragma unroll 4
+  for (int r = 0; r < rows; ++r) {
+    const uint32_t at = panel_offset(group * rows + r, channel, D);
+    const uint32_t s = *reinterpret_cast<const uint32_t*>(shared + S::kStates + at);
+    const uint32_t d = *reinterpret_cast<const uint32_t*>(shared + S::kStateGradients + at);
+    sum[0] += bf16_low(s) * bf16_low(d);
+    sum[1] += bf16_high(s) * bf16_high(d);
+  }
+  *reinterpret_cast<float2*>(shared + S::kInner + (group * D + channel) * 4) = make_float2(sum[0], sum[1]);
+}
+
+// dv = beta dR, and <dR, v>.
+template <int D>
+__device__ __forceinline__ void value_gradients(const GradientParams& p, const ChunkEntry& chunk, int head, unsigned char* shared,
+                                                int thread) {
+  using S = GradientShared<D>;
+  constexpr int threads = S::kThreads / kChunk;  // a row
+  constexpr int columns = D / threads;
+  static_assert(columns == 16);
+  const int row = thread / threads;
+  const int column = thread % threads * columns;
+  const int64_t token = chunk.first_token + min(row, chunk.rows - 1);
+  const float beta = reinterpret_cast<const float*>(shared + S::kBeta)[row];
+  float sum = 0.0F;
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    const uint4 v = *reinterpret_cast<const uint4*>(p.v + token * p.v_stride + head * D + column + 8 * half);
+    const uint4 d = *reinterpret_cast<const uint4*>(shared + S::kResidualGradients + panel_offset(row, column + 8 * half, kChunk));
+    const float r[8] = {bf16_low(d.x), bf16_high(d.x), bf16_low(d.y), bf16_high(d.y),
+                        bf16_low(d.z), bf16_high(d.z), bf16_low(d.w), bf16_high(d.w)};
+    sum += r[0] * bf16_low(v.x) + r[1] * bf16_high(v.x) + r[2] * bf16_low(v.y) + r[3] * bf16_high(v.y);
+    sum += r[4] * bf16_low(v.z) + r[5] * bf16_high(v.z) + r[6] * bf16_low(v.w) + r[7] * bf16_high(v.w);
+    if (row < chunk.rows) {
+      float* to = p.dv + (token * p.in.heads + head) * D + column + 8 * half;
+      *reinterpret_cast<float4*>(to) = make_float4(beta * r[0], beta * r[1], beta * r[2], beta * r[3]);
+      *reinterpret_cast<float4*>(to + 4) = make_float4(beta * r[4], beta * r[5], beta * r[6], beta * r[7]);
+    }
+  }
+#pragma unroll
+  for (int mask = 1; mask < threads; mask *= 2) {
+    sum += shuffle_xor(sum, mask);
+  }
+  if (thread % threads == 0) {
+    reinterpret_cast<float*>(shared + S::kBetaSums)[row] = sum;
+  }
+}
+
+// A tile of dA or dL to the panels of its two bf16 values; dA's diagonal apart.
+template <int D>
+__device__ __forceinline__ void put_scores(const float (&d)[8], unsigned char* shared, bool is_queries, int tile, int column_tile,
+                                           int lane) {
+  using S = GradientShared<D>;
+  const int which = is_queries ? 0 : panel_bytes(kChunk, kChunk);
+#pragma unroll
+  for (int i = 0; i < 8; i += 2) {
+    const int row = tile * kTile + lane / 4 + i / 2 % 2 * 8;
+    const int column = column_tile * kTile + lane % 4 * 2 + i / 4 * 8;
+    float x[2] = {d[i], d[i + 1]};
+#pragma unroll
+    for (int j = 0; j < 2; ++j) {
+      if (is_queries && column + j == row) {
+        reinterpret_cast<float*>(shared + S::kDiagonal)[row] = x[j];
+      }
+      x[j] = column + j < row ? (is_queries ? x[j] : -x[j]) : 0.0F;
+    }
+    const uint32_t high = pack_bf16(x[0], x[1]);
+    const uint32_t at = panel_offset(row, column, kChunk) + static_cast<uint32_t>(which);
+    *reinterpret_cast<uint32_t*>(shared + S::kScores + at) = high;
+    *reinterpret_cast<uint32_t*>(shared + S::kOutputs + at) = pack_bf16(x[0] - bf16_low(high), x[1] - bf16_high(high));
+  }
+}
+
+// d [16, 32] += the 16 x 16 tile (row tile, column tile) of dA or dL, transposed for kTransposed, times 16 rows of a panel.
+template <int D, bool kTransposed>
+__device__ __forceinline__ void add_scores(float (&d)[16], uint32_t base, bool is_queries, int row_tile, int column_tile, Panel rows,
+                                           int first_channel, int lane) {
+  using S = GradientShared<D>;
+  const auto which = static_cast<uint32_t>(is_queries ? 0 : panel_bytes(kChunk, kChunk));
+  const Panel high{base + S::kScores + which, kChunk};
+  const Panel low{base + S::kOutputs + which, kChunk};
+  uint32_t a[4];
+  uint32_t rest[4];
+  if constexpr (kTransposed) {
+    load_a_transposed(a, high, row_tile * kTile, column_tile * kTile, lane);
+    load_a_transposed(rest, low, row_tile * kTile, column_tile * kTile, lane);
+  } else {
+    load_a(a, high, row_tile * kTile, column_tile * kTile, lane);
+    load_a(rest, low, row_tile * kTile, column_tile * kTile, lane);
+  }
+  const int contracted = kTransposed ? row_tile : column_tile;
+#pragma unroll
+  for (int n = 0; n < 2; ++n) {
+    uint32_t b[4];
+    load_b<Order::ColumnsOfPanel>(b, rows, contracted * kTile, first_channel + 16 * n, lane);
+    mma_bf16(d + 8 * n, a, b[0], b[1]);
+    mma_bf16(d + 8 * n + 4, a, b[2], b[3]);
+    mma_bf16(d + 8 * n, rest, b[0], b[1]);
+    mma_bf16(d + 8 * n + 4, rest, b[2], b[3]);
+  }
+}
+
+// x times the decay from one tile to the next, by channels.
+template <int D>
+__device__ __forceinline__ void pass_tile(float (&x)[16], const unsigned char* shared, int step, int first_channel, int lane) {
+#pragma unroll
+  for (int n = 0; n < 4; ++n) {
+    const float2 f = *reinterpret_cast<const float2*>(shared + GradientShared<D>::kSteps +
+                                                      (step * D + first_channel + 8 * n + lane % 4 * 2) * 4);
+    x[4 * n] *= f.x;
+    x[4 * n + 1] *= f.y;
+    x[4 * n + 2] *= f.x;
+    x[4 * n + 3] *= f.y;
+  }
+}
+
+// Sums of x [16 rows, 32 channels] over the rows from each one on (kSuffix) or before it; totals of the tile to `totals`.
+template <bool kSuffix>
+__device__ __forceinline__ void sum_rows(float (&x)[16], float* totals, int lane) {
+#pragma unroll
+  for (int n = 0; n < 4; ++n) {
+#pragma unroll
+    for (int j = 0; j < 2; ++j) {
+      float& upper = x[4 * n + j];      // row g
+      float& lower = x[4 * n + 2 + j];  // row g + 8
+      float total[2] = {upper, lower};
+      float sum[2] = {kSuffix ? upper : 0.0F, kSuffix ? lower : 0.0F};
+#pragma unroll
+      for (int mask = 4; mask < 32; mask *= 2) {
+        const bool takes = ((lane & mask) != 0) != kSuffix;
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+          const float other = shuffle_xor(total[half], mask);
+          sum[half] += takes ? other : 0.0F;
+          total[half] += other;
+        }
+      }
+      upper = kSuffix ? sum[0] + total[1] : sum[0];
+      lower = kSuffix ? sum[1] : total[0] + sum[1];
+      if (lane < 4) {
+        totals[8 * n + j] = total[0] + total[1];
+      }
+    }
+  }
+}
+
+template <int D>
+__global__ void __launch_bounds__(GradientShared<D>::kThreads, 1) gradients_kernel(const GradientParams p) {
+#if LH_KDA_SM90A
+  using S = GradientShared<D>;
+  unsigned char* shared = dynamic_shared();
+  const uint32_t base = shared_address(shared);
+  const int thread = thread_index();
+  const int lane = thread % 32;
+  const int warp = thread / 32;
+  const int tile = warp % kTiles;
+  const int part = warp / kTiles;
+  const int channel = part * 32;
+  const int64_t items = static_cast<int64_t>(p.tables.document_chunks[p.documents]) * p.in.heads;
+  int64_t item = block_index();
+  if (thread == 0) {
+    mbarrier_init(base + S::kBarrier, 1);
+    fence_barrier_init();
+    if (item < items) {
+      fetch_states<D>(p, item, base);
+    }
+  }
+  sync_block();
+  for (uint32_t parity = 0; item < items; item += grid_blocks(), parity ^= 1U) {
+    const ChunkEntry chunk = p.tables.chunks[item / p.in.heads];
+    const int head = static_cast<int>(item % p.in.heads);
+    fetch_outputs<D>(p, chunk, head, base, thread);
+    form_operands<D>(p, chunk, head, shared, thread);
+    copies_wait();
+    mbarrier_wait(base + S::kBarrier, parity);
+    sync_block();
+
+    // Products with the states.
+    float of_q[16] = {};
+    float of_k[16] = {};
+    float out[16] = {};
+    const Panel outputs{base + S::kOutputs, kChunk};
+    const Panel residuals{base + S::kResiduals, kChunk};
+    const Panel residual_gradients{base + S::kResidualGradients, kChunk};
+#pragma unroll 2
+    for (int v = 0; v < D; v += 16) {
+      uint32_t a[3][4];
+      load_a(a[0], outputs, tile * kTile, v, lane);
+      load_a(a[1], residual_gradients, tile * kTile, v, lane);
+      load_a(a[2], residuals, tile * kTile, v, lane);
+#pragma unroll
+      for (int n = 0; n < 2; ++n) {
+        uint32_t b[4];
+        load_b<Order::ColumnsOfPanel>(b, {base + S::kStates, D}, v, channel + 16 * n, lane);
+        mma_bf16(of_q + 8 * n, a[0], b[0], b[1]);
+        mma_bf16(of_q + 8 * n + 4, a[0], b[2], b[3]);
+        mma_bf16(of_k + 8 * n, a[1], b[0], b[1]);
+        mma_bf16(of_k + 8 * n + 4, a[1], b[2], b[3]);
+        load_b<Order::ColumnsOfPanel>(b, {base + S::kStateGradients, D}, v, channel + 16 * n, lane);
+        mma_bf16(out + 8 * n, a[2], b[0], b[1]);
+        mma_bf16(out + 8 * n + 4, a[2], b[2], b[3]);
+      }
+    }
+    // Tiles of dA and dL: a warp each, or two where four warps share the row tile.
+    constexpr int tile_warps = S::kParts / 2;  // for dA, and for dL
+    constexpr int tile_turns = kTiles / tile_warps;
+    const bool is_queries = part < tile_warps;
+    float scores[tile_turns][8] = {};
+#pragma unroll
+    for (int turn = 0; turn < tile_turns; ++turn) {
+      const int column_tile = part % tile_warps + turn * tile_warps;
+      if (column_tile <= tile) {
+#pragma unroll 4
+        for (int v = 0; v < D; v += 16) {
+          uint32_t a[4];
+          uint32_t b[4];
+          load_a(a, is_queries ? outputs : residual_gradients, tile * kTile, v, lane);
+          load_b<Order::RowsOfPanel>(b, residuals, column_tile * kTile, v, lane);
+          mma_bf16(scores[turn], a, b[0], b[1]);
+          mma_bf16(scores[turn] + 4, a, b[2], b[3]);
+        }
+      }
+    }
+    sum_states<D>(shared, thread);
+    value_gradients<D>(p, chunk, head, shared, thread);
+    sync_block();
+    if (thread == 0 && item + grid_blocks() < items) {
+      fetch_states<D>(p, item + grid_blocks(), base);
+    }
+#pragma unroll
+    for (int turn = 0; turn < tile_turns; ++turn) {
+      const int column_tile = part % tile_warps + turn * tile_warps;
+      if (column_tile <= tile) {
+        put_scores<D>(scores[turn], shared, is_queries, tile, column_tile, lane);
+      }
+    }
+    if (thread < D) {
+      const auto* inner = reinterpret_cast<const float*>(shared + S::kInner) + thread;
+      float sum = 0.0F;
+#pragma unroll
+      for (int i = 0; i < S::kGroups; ++i) {
+        sum += inner[i * D];
+      }
+      const StepDecay decay = StepDecay::load<D>(shared, thread);
+      reinterpret_cast<float*>(shared + S::kStateSum)[thread] = sum * (decay.start_to(3) * decay.at[4]);
+    }
+    sync_block();
+
+    // Products with the tiles. row_q and row_k, then col.
+    float row_q[16] = {};
+    float row_k[16] = {};
+    const Panel columns{base + S::kColumns, kChunk};
+    for (int j = 0; j <= tile; ++j) {
+      add_scores<D, false>(row_q, base, true, tile, j, columns, channel, lane);
+      add_scores<D, false>(row_k, base, false, tile, j, columns, channel, lane);
+      if (j < tile) {
+        pass_tile<D>(row_q, shared, j + 1, channel, lane);
+        pass_tile<D>(row_k, shared, j + 1, channel, lane);
+      }
+    }
+    float col[16] = {};
+    for (int i = kTiles - 1; i >= tile; --i) {
+      if (i < kTiles - 1) {
+        pass_tile<D>(col, shared, i + 1, channel, lane);
+      }
+      add_scores<D, true>(col, base, true, i, tile, {base + S::kQueries, kChunk}, channel, lane);
+      add_scores<D, true>(col, base, false, i, tile, {base + S::kKeys, kChunk}, channel, lane);
+    }
+
+    // Rows g and g + 8 of the tile, channels 8 n + 2 t, 8 n + 2 t + 1 of the part.
+    const auto* beta_of = reinterpret_cast<const float*>(shared + S::kBeta);
+    const auto* diagonal_of = reinterpret_cast<const float*>(shared + S::kDiagonal);
+    float dbeta[2] = {};
+#pragma unroll
+    for (int n = 0; n < 4; ++n) {
+      const int c = channel + 8 * n + lane % 4 * 2;
+      const StepDecay decay[2] = {StepDecay::load<D>(shared, c), StepDecay::load<D>(shared, c + 1)};
+      const float start[2] = {decay[0].start_to(tile), decay[1].start_to(tile)};
+      const float to_end[2] = {decay[0].to_end(tile), decay[1].to_end(tile)};
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        const int row = tile * kTile + lane / 4 + 8 * half;
+        const bool inside = row < chunk.rows;
+        const int64_t token = chunk.first_token + min(row, chunk.rows - 1);
+        const uint32_t q_pair = *reinterpret_cast<const uint32_t*>(p.in.q + token * p.in.q_stride + head * D + c);
+        const uint32_t k_pair = *reinterpret_cast<const uint32_t*>(p.in.k + token * p.in.k_stride + head * D + c);
+        const float2 f = *reinterpret_cast<const float2*>(shared + S::kDecays + row * S::kDecayRow + c * 4);
+        const float beta = beta_of[row];
+        const float diagonal = diagonal_of[row];
+        const float q[2] = {p.in.scale * bf16_low(q_pair), p.in.scale * bf16_high(q_pair)};
+        const float k[2] = {bf16_low(k_pair), bf16_high(k_pair)};
+        const float from_first[2] = {f.x, f.y};
+        float dq[2];
+        float dk[2];
+#pragma unroll
+        for (int j = 0; j < 2; ++j) {
+          const int i = 4 * n + 2 * half + j;
+          const float back = kDown * reciprocal_fast(from_first[j]);
+          const float rows_q = from_first[j] * (start[j] * of_q[i]) + from_first[j] * kUp * row_q[i];
+          const float rows_k = from_first[j] * kUp * row_k[i] - from_first[j] * (start[j] * of_k[i]);
+          const float columns_k = back * col[i];
+          const float leaving = back * to_end[j] * out[i];
+          dq[j] = p.in.scale * (rows_q + diagonal * k[j]);
+          dk[j] = beta * rows_k + columns_k + leaving + diagonal * q[j];
+          dbeta[half] += k[j] * rows_k;
+          row_q[i] = inside ? q[j] * rows_q + k[j] * (beta * rows_k - columns_k) : 0.0F;
+          out[i] = inside ? k[j] * leaving : 0.0F;
+        }
+        if (inside) {
+          const int64_t at = (token * p.in.heads + head) * D + c;
+          *reinterpret_cast<float2*>(p.dq + at) = make_float2(dq[0], dq[1]);
+          *reinterpret_cast<float2*>(p.dk + at) = make_float2(dk[0], dk[1]);
+        }
+      }
+    }
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      dbeta[half] += shuffle_xor(dbeta[half], 1);
+      dbeta[half] += shuffle_xor(dbeta[half], 2);
+      if (lane % 4 == 0) {
+        reinterpret_cast<float*>(shared + S::kBetaSums)[(1 + part) * kChunk + tile * kTile + lane / 4 + 8 * half] = dbeta[half];
+      }
+    }
+    auto* sums = reinterpret_cast<float*>(shared + S::kSums);
+    const int lane_channel = channel + lane % 4 * 2;
+    sum_rows<true>(row_q, sums + tile * D + lane_channel, lane);
+    sum_rows<false>(out, sums + (kTiles + tile) * D + lane_channel, lane);
+    sync_block();
+#pragma unroll
+    for (int n = 0; n < 4; ++n) {
+      const int c = lane_channel + 8 * n;
+      float2 add = *reinterpret_cast<const float2*>(shared + S::kStateSum + c * 4);
+#pragma unroll
+      for (int t = 0; t < kTiles; ++t) {
+        const float2 after = *reinterpret_cast<const float2*>(sums + t * D + c);
+        const float2 before = *reinterpret_cast<const float2*>(sums + (kTiles + t) * D + c);
+        add.x += (t > tile ? after.x : 0.0F) + (t < tile ? before.x : 0.0F);
+        add.y += (t > tile ? after.y : 0.0F) + (t < tile ? before.y : 0.0F);
+      }
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        const int row = tile * kTile + lane / 4 + 8 * half;
+        const int i = 4 * n + 2 * half;
+        if (row < chunk.rows) {
+          const int64_t at = ((chunk.first_token + row) * p.in.heads + head) * D + c;
+          *reinterpret_cast<float2*>(p.dg + at) = make_float2(row_q[i] + out[i] + add.x, row_q[i + 1] + out[i + 1] + add.y);
+        }
+      }
+    }
+    if (thread < chunk.rows) {
+      const auto* parts = reinterpret_cast<const float*>(shared + S::kBetaSums) + thread;
+      float sum = parts[0];
+#pragma unroll
+      for (int i = 1; i <= S::kParts; ++i) {
+        sum += parts[i * kChunk];
+      }
+      p.dbeta[(chunk.first_token + thread) * p.in.heads + head] = sum;
+    }
+    sync_block();
+  }
+#endif
+}
+
+}  // namespace longhaul::kda::cuda
