@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <numeric>
 
+#include "tensor/host_copy.h"
+
 namespace longhaul {
 namespace {
 
@@ -53,7 +55,8 @@ double BalanceReport::max_violation() const noexcept {
   return worst;
 }
 
-StageBalance::StageBalance(const BalanceOptions& options, DType dtype, std::vector<BalancedRouter> routers) : options_(options) {
+StageBalance::StageBalance(const BalanceOptions& options, DType dtype, std::vector<BalancedRouter> routers, Device device)
+    : options_(options), device_(device) {
   check(options, [](std::string_view key, std::string_view message) { throw RecipeError("balance.{}: {}", key, message); });
   LH_CHECK(dtype == accurate_type(dtype), "biases are kept in an accurate type, not {}", to_string(dtype));
   int64_t total_counts = 0;
@@ -64,6 +67,13 @@ StageBalance::StageBalance(const BalanceOptions& options, DType dtype, std::vect
     total_counts += router.experts * bins_of(router);
   }
   buffer_ = Tensor::zeros(DType::I64, {total_experts_ + total_counts});
+  biases_ = Tensor::zeros(dtype, {total_experts_});
+  if (device.kind == DeviceKind::Cuda) {
+    device_buffer_ = copy_to(buffer_, device);
+    device_biases_ = copy_to(biases_, device);
+  }
+  const TensorView counted = device.kind == DeviceKind::Cuda ? device_buffer_.view() : buffer_.view();
+  const TensorView read = device.kind == DeviceKind::Cuda ? device_biases_.view() : biases_.view();
   int64_t load_at = 0;
   int64_t counts_at = total_experts_;
   for (BalancedRouter& spec : routers) {
@@ -72,7 +82,10 @@ StageBalance::StageBalance(const BalanceOptions& options, DType dtype, std::vect
     Router router{.spec = std::move(spec),
                   .counts = buffer_.view().slice(0, counts_at, counts_at + experts * bins).reshape({experts, bins}),
                   .load = buffer_.view().slice(0, load_at, load_at + experts),
-                  .bias = Tensor::zeros(dtype, {experts}),
+                  .bias = biases_.view().slice(0, load_at, load_at + experts),
+                  .device_counts = counted.slice(0, counts_at, counts_at + experts * bins).reshape({experts, bins}),
+                  .device_load = counted.slice(0, load_at, load_at + experts),
+                  .device_bias = read.slice(0, load_at, load_at + experts),
                   .bounds = Tensor(DType::F64, {2}),
                   .pooled_counts = Tensor::zeros(DType::I64, {experts, bins}),
                   .pooled_load = Tensor::zeros(DType::I64, {experts}),
@@ -92,7 +105,7 @@ int64_t StageBalance::bins_of(const BalancedRouter& router) const noexcept {
 
 RouterBalance StageBalance::router(int64_t index) const {
   const Router& r = routers_.at(narrow<size_t>(index));
-  return {.bias = r.bias, .counts = r.counts, .load = r.load, .low = r.bounds.values<double>()[0], .high = r.bounds.values<double>()[1]};
+  return {.bias = r.device_bias, .counts = r.device_counts, .load = r.device_load, .low = r.bounds.values<double>()[0], .high = r.bounds.values<double>()[1]};
 }
 
 void StageBalance::observe(int64_t index, const TensorView& scores, const TensorView& cutoff) {
@@ -112,6 +125,7 @@ BalanceReport StageBalance::end_step(const BalanceCollectives& collectives) {
     ++router.steps_since_update.values<int64_t>()[0];
   }
   report.updated = is_update_due();
+  fetch(0, report.updated ? buffer_.view().numel() : total_experts_);
   collectives.all_reduce_sum(report.updated ? buffer_.view() : loads());
   for (Router& router : routers_) {
     report.loads.push_back(summarise_load(integers(router.load)));
@@ -125,24 +139,46 @@ BalanceReport StageBalance::end_step(const BalanceCollectives& collectives) {
     update(router, collectives);
     clear_statistics(router);
   }
+  publish();
   return report;
 }
 
 void StageBalance::pool(const BalanceCollectives& collectives) {
-  LH_CHECK(total(integers(loads())) == 0, "statistics are pooled between steps only");
   if (routers_.empty()) {
     return;
   }
+  fetch(0, buffer_.view().numel());
+  LH_CHECK(total(integers(loads())) == 0, "statistics are pooled between steps only");
   collectives.all_reduce_sum(histograms());
   absorb_histograms();
 }
 
 void StageBalance::restart() {
-  clear(buffer_);
+  clear(buffer_.view());
+  if (device_.kind == DeviceKind::Cuda) {
+    copy_between(buffer_, device_buffer_);
+  }
   for (Router& router : routers_) {
     clear_statistics(router);
     write_bounds(router.bias, router.bounds);
   }
+  publish();
+}
+
+void StageBalance::publish() {
+  if (device_.kind == DeviceKind::Cuda) {
+    copy_between(biases_, device_biases_);
+  }
+}
+
+void StageBalance::fetch(int64_t begin, int64_t end) {
+  if (device_.kind != DeviceKind::Cuda) {
+    return;
+  }
+  const TensorView device = device_buffer_.view().slice(0, begin, end);
+  const TensorView host = buffer_.view().slice(0, begin, end);
+  copy_between(device, host);  // whose last counts were moved on
+  copy_between(Tensor::zeros(DType::I64, host.shape()), device);
 }
 
 bool StageBalance::is_update_due() const {
@@ -156,7 +192,8 @@ bool StageBalance::is_update_due() const {
 }
 
 void StageBalance::require_pooled() const {
-  if (total(integers(buffer_)) != 0) {
+  const HostCopy counted(device_.kind == DeviceKind::Cuda ? device_buffer_.view() : buffer_.view());
+  if (total(integers(buffer_)) != 0 || total(integers(counted.view())) != 0) {
     throw UsageError("this rank holds routing counts that no other rank has; end the step and call pool() on all ranks first");
   }
 }

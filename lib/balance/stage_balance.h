@@ -8,6 +8,9 @@
 // are integers summed over all ranks that hold different tokens, so the biases are the same on every rank and do not
 // depend on layout, micro-batches or order. All routers share one contiguous buffer, [loads | histograms], and every
 // end_step makes exactly one all-reduce: of the whole buffer at an update, of the small front part between updates.
+//
+// On a GPU the routers read and count in device memory; the state here stays on the host. end_step and pool fetch what
+// they need, histograms at updates only, and changed biases go back.
 #pragma once
 
 #include <functional>
@@ -56,8 +59,9 @@ struct BalanceReport {
 
 class StageBalance {
  public:
-  // `dtype` is the accurate type of the model. `routers` bring their own methods; options.method is the recipe's.
-  StageBalance(const BalanceOptions& options, DType dtype, std::vector<BalancedRouter> routers);
+  // `dtype` is the accurate type of the model. `routers` bring their own methods; options.method is the recipe's. `device` is
+  // where the routers run.
+  StageBalance(const BalanceOptions& options, DType dtype, std::vector<BalancedRouter> routers, Device device = {});
 
   [[nodiscard]] int64_t num_routers() const noexcept { return narrow<int64_t>(routers_.size()); }
   [[nodiscard]] RouterBalance router(int64_t index) const;
@@ -72,6 +76,8 @@ class StageBalance {
   void pool(const BalanceCollectives& collectives);
   // After biases were written from elsewhere (a released model): no statistics, bounds from the biases.
   void restart();
+  // After state was loaded through for_each: the routers get their biases.
+  void publish();
 
   // Calls f(name, TensorView) for all state, to save it or to load into it. The names of one router are
   //   NAME.e_score_correction_bias  [experts]             NAME.balance.bounds  f64 [2]
@@ -82,7 +88,7 @@ class StageBalance {
   void for_each(F&& f) {
     require_pooled();
     for (Router& r : routers_) {
-      f(r.spec.name + ".e_score_correction_bias", r.bias.view());
+      f(r.spec.name + ".e_score_correction_bias", r.bias);
       f(r.spec.name + ".balance.bounds", r.bounds.view());
       f(r.spec.name + ".balance.counts", r.pooled_counts.view());
       f(r.spec.name + ".balance.load", r.pooled_load.view());
@@ -94,7 +100,8 @@ class StageBalance {
   struct Router {
     BalancedRouter spec;
     TensorView counts, load;    // into buffer_: this rank's part
-    Tensor bias;                // [experts]
+    TensorView bias;            // [experts], into biases_
+    TensorView device_counts, device_load, device_bias;  // what the router uses; on the CPU the same memory
     Tensor bounds;              // f64 [2]
     Tensor pooled_counts;       // i64 [experts, bins], of all ranks
     Tensor pooled_load;         // i64 [experts], of all ranks
@@ -105,6 +112,8 @@ class StageBalance {
   [[nodiscard]] int64_t bins_of(const BalancedRouter& router) const noexcept;
   [[nodiscard]] TensorView loads() const { return buffer_.view().slice(0, 0, total_experts_); }
   [[nodiscard]] TensorView histograms() const { return buffer_.view().slice(0, total_experts_, buffer_.view().numel()); }
+  // Moves this rank's counts in [begin, end) of the buffer from the device to the host, and clears them there.
+  void fetch(int64_t begin, int64_t end);
   [[nodiscard]] bool is_update_due() const;
   void require_pooled() const;
   void absorb_histograms();
@@ -114,8 +123,11 @@ class StageBalance {
   static void clear_statistics(Router& router);
 
   BalanceOptions options_;
+  Device device_;
   int64_t total_experts_ = 0;
   Tensor buffer_;  // i64 [total experts + sum of experts * bins]: [load of every router | counts of every router]
+  Tensor biases_;  // [total experts]
+  Tensor device_buffer_, device_biases_;  // the same on a GPU; absent on the CPU
   std::vector<Router> routers_;
 };
 

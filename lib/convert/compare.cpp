@@ -12,6 +12,8 @@
 #include "comm/self_host_comm.h"
 #include "convert/external_names.h"
 #include "kernels/cross_entropy/cross_entropy.h"
+#include "kernels/elementwise/elementwise.h"
+#include "tensor/host_copy.h"
 
 namespace longhaul {
 namespace {
@@ -20,8 +22,13 @@ constexpr std::string_view kGradient = "grad.";
 
 std::vector<double> doubles_of(const TensorView& view) {
   std::vector<double> out(static_cast<size_t>(view.numel()));
+  const HostCopy host(view);
   for (size_t i = 0; i < out.size(); ++i) {
-    out[i] = view.dtype() == DType::F64 ? view.data<double>()[i] : static_cast<double>(view.data<float>()[i]);
+    switch (view.dtype()) {
+      case DType::F64: out[i] = host.view().data<double>()[i]; break;
+      case DType::BF16: out[i] = static_cast<double>(static_cast<float>(host.view().data<BFloat16>()[i])); break;
+      default: out[i] = static_cast<double>(host.view().data<float>()[i]);
+    }
   }
   return out;
 }
@@ -60,7 +67,7 @@ struct Inputs {
   Tensor ids, targets, cu_seqlens;
   int64_t valid_targets = 0;
 
-  explicit Inputs(const SafetensorsFile& file) {
+  Inputs(const SafetensorsFile& file, Device device) {
     const auto int32s = [&](const char* name) {
       std::vector<int32_t> values;
       for (const int64_t value : file.read_as_i64(name)) {
@@ -77,9 +84,9 @@ struct Inputs {
       throw ConversionError("{}: {} input_ids, {} targets, cu_seqlens [{}] do not belong together", file.path().string(), tokens.size(),
                             wanted.size(), fmt::join(bounds, ", "));
     }
-    ids = Tensor::from(tokens, {n});
-    targets = Tensor::from(wanted, {n});
-    cu_seqlens = Tensor::from(bounds, {narrow<int64_t>(bounds.size())});
+    ids = copy_to(Tensor::from(tokens, {n}), device);
+    targets = copy_to(Tensor::from(wanted, {n}), device);
+    cu_seqlens = copy_to(Tensor::from(bounds, {narrow<int64_t>(bounds.size())}), device);
     valid_targets = std::count_if(wanted.begin(), wanted.end(), [](int32_t t) { return t != kIgnoredTarget; });
   }
 };
@@ -98,8 +105,9 @@ struct Routers {
         continue;
       }
       const Shape experts{released.options().num_experts};
-      owners.push_back(options.dtype == DType::F64 ? Tensor::from(biases[i], experts)
-                                                   : Tensor::from(std::vector<float>(biases[i].begin(), biases[i].end()), experts));
+      const Tensor bias = options.dtype == DType::F64 ? Tensor::from(biases[i], experts)
+                                                      : Tensor::from(std::vector<float>(biases[i].begin(), biases[i].end()), experts);
+      owners.push_back(copy_to(bias, options.device));
       states[i].bias = owners.back();
       const std::string routes = fmt::format("routes.{}", i);
       if (options.routes == CompareOptions::Routes::Forced && file.find(routes) != nullptr) {
@@ -107,7 +115,7 @@ struct Routers {
         for (const int64_t expert : file.read_as_i64(routes)) {
           forced.push_back(narrow<int32_t>(expert));
         }
-        owners.push_back(Tensor::from(forced, {div_exact(narrow<int64_t>(forced.size()), top_k), top_k}));
+        owners.push_back(copy_to(Tensor::from(forced, {div_exact(narrow<int64_t>(forced.size()), top_k), top_k}), options.device));
         states[i].forced_experts = owners.back();
       }
     }
@@ -160,7 +168,8 @@ void compare_routes(const SafetensorsFile& file, const StageModel& model, const 
       continue;
     }
     const std::vector<int64_t> reference = file.read_as_i64(name);
-    const TensorView& ours = saved.layers[i].moe.experts;
+    const HostCopy chosen(saved.layers[i].moe.experts);
+    const TensorView& ours = chosen.view();
     const int64_t top_k = ours.size(1);
     if (std::ssize(reference) != ours.numel()) {
       throw ConversionError("{}: {} has {} entries, wanted {}", file.path().string(), name, reference.size(), ours.numel());
@@ -205,33 +214,40 @@ std::string CompareReport::text(double tolerance) const {
 }
 
 CompareReport compare(const ReleasedModel& released, const std::filesystem::path& reference, const CompareOptions& options) {
+  const bool on_gpu = options.device.kind == DeviceKind::Cuda;
+  if (options.dtype == (on_gpu ? DType::F64 : DType::BF16)) {
+    throw UsageError("compare: {} does not compute in {}; use {}", to_string(options.device), to_string(options.dtype),
+                     on_gpu ? "fp32 or bf16" : "fp64 or fp32");
+  }
   const SafetensorsFile file(reference);
-  const Inputs inputs(file);
+  const Inputs inputs(file, options.device);
   SelfHostComm host;
   LoopbackDeviceComm device;
   const Group alone{"alone", 0, 1, host, device};
   const StageRange all{.first_layer = 0, .last_layer = released.options().num_hidden_layers, .has_embedding = true, .has_head = true};
   const StageModel model(released.options(), all, options.dtype, alone);
-  const Parameters parameters(model, Device{});
+  ExecContext ctx = on_gpu ? ExecContext::cuda(options.device) : ExecContext::cpu();
+  Parameters parameters(model, ctx);
   released.load(parameters);
+  parameters.publish(ctx);
 
   const Routers routers(released, model, file, options);
-  ExecContext ctx = ExecContext::cpu();
-  Arena keep(Device{}, "activations", 0, Arena::Growth::Chunked);
-  double loss_sum = 0;
+  Arena keep(options.device, "activations", 0, Arena::Growth::Chunked);
+  const Tensor loss_sum(DType::F64, {1}, options.device);
+  fill(ctx, loss_sum, 0);
   const auto targets = static_cast<double>(std::max<int64_t>(inputs.valid_targets, 1));
-  const StageModel::Loss loss{.sum = TensorView(&loss_sum, DType::F64, {1}), .grad_scale = 1.0 / targets};
+  const StageModel::Loss loss{.sum = loss_sum, .grad_scale = 1.0 / targets};
   const MicroBatch batch{.ids = inputs.ids, .targets = inputs.targets, .cu_seqlens = inputs.cu_seqlens};
   const StageModel::Saved saved =
       model.forward(ctx, keep, parameters.values(), routers.states, batch, {}, loss, StageModel::Purpose::Train, &parameters.gradients());
 
   CompareReport report;
-  report.loss = loss_sum / targets;
+  report.loss = doubles_of(loss_sum).front() / targets;
   if (file.find("loss") != nullptr) {
     report.reference_loss = file.read_as_f64("loss").at(0);
   }
   if (file.find("logits") != nullptr) {
-    const Tensor logits(options.dtype, {inputs.ids.view().numel(), released.options().vocab_size});
+    const Tensor logits(options.dtype, {inputs.ids.view().numel(), released.options().vocab_size}, options.device);
     model.logits(ctx, parameters.values(), saved, logits);
     const std::vector<double> wanted = file.read_as_f64("logits");
     if (std::ssize(wanted) != logits.view().numel()) {

@@ -12,7 +12,8 @@
 namespace longhaul {
 
 struct CompareOptions {
-  DType dtype = DType::F64;
+  DType dtype = DType::F64;  // F64 and F32 on the CPU, F32 and BF16 on a GPU
+  Device device;
   enum class Gradients : uint8_t { Skip, Compare } gradients = Gradients::Skip;
   enum class Routes : uint8_t { Free, Forced } routes = Routes::Free;
 };
@@ -41,7 +42,7 @@ struct CompareReport {
 
 // `reference` holds input_ids and targets [rows, tokens], optionally cu_seqlens [documents + 1] (otherwise every row is a
 // document), logits, loss, routes.L, grad.NAME.
-// Errors: ConversionError.
+// Errors: ConversionError; UsageError for a type that the device does not compute in.
 [[nodiscard]] CompareReport compare(const ReleasedModel& model, const std::filesystem::path& reference, const CompareOptions& options);
 
 }  // namespace longhaul

@@ -8,16 +8,18 @@
 #include "convert/external_names.h"
 #include "convert/model_tensors.h"
 #include "convert/released_directory.h"
+#include "tensor/host_copy.h"
 
 namespace longhaul {
 namespace {
 
 void copy_to(const TensorView& destination, std::span<const double> values) {
-  if (destination.dtype() == DType::F64) {
-    std::copy(values.begin(), values.end(), destination.data<double>());
-    return;
-  }
-  std::transform(values.begin(), values.end(), destination.data<float>(), [](double x) { return static_cast<float>(x); });
+  const Tensor host(destination.dtype(), destination.shape());
+  dispatch_float(destination.dtype(), "loading a model", [&](auto zero) {
+    using T = decltype(zero);
+    std::transform(values.begin(), values.end(), host.values<T>().begin(), [](double x) { return static_cast<T>(x); });
+  });
+  copy_between(host, destination);
 }
 
 std::vector<double> read_all(TensorSource& source, const SourceTensor& tensor) {

@@ -19,8 +19,8 @@ class ReleasedModel {
   explicit ReleasedModel(const std::filesystem::path& directory);
 
   [[nodiscard]] const ModelOptions& options() const noexcept { return options_; }
-  // Fills `parameters` (f32 or f64) of the whole model (one stage, one expert rank). Throws ConversionError that lists
-  // missing and misshapen tensors.
+  // Fills the masters of `parameters` (f32 or f64, on any device) of the whole model (one stage, one expert rank);
+  // Parameters::publish is for the caller. Throws ConversionError that lists missing and misshapen tensors.
   void load(const Parameters& parameters) const;
   // The selection bias of each decoder layer; empty for dense layers. Throws ConversionError when a mixture layer has none.
   [[nodiscard]] std::vector<std::vector<double>> selection_bias() const;

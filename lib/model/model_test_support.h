@@ -88,13 +88,14 @@ struct TinyBatch {
 // One stage with random weights and selection biases that depend on names only, so that all cuts give one model.
 struct TinyStage {
   Alone alone;
+  ExecContext ctx = ExecContext::cpu();
   StageModel model;
   Parameters parameters;
   std::vector<Tensor> biases;
   std::vector<RouterState> routers;
 
   TinyStage(const ModelOptions& options, const StageRange& range, DType dtype)
-      : model(options, range, dtype, alone.group), parameters(model, Device{}), routers(model.layers().size()) {
+      : model(options, range, dtype, alone.group), parameters(model, ctx), routers(model.layers().size()) {
     for (const Parameter& p : parameters.all()) {
       const Tensor value = random_weight(p.spec, p.name);
       std::memcpy(p.value.raw(), value.view().raw(), static_cast<size_t>(p.value.bytes()));

@@ -6,6 +6,7 @@
 
 #include "base/cast.h"
 #include "kernels/elementwise/elementwise.h"
+#include "tensor/host_copy.h"
 
 namespace longhaul {
 namespace {
@@ -28,14 +29,13 @@ int64_t padded(int64_t elements) { return round_up(elements, 64); }
 
 }  // namespace
 
-Parameters::Parameters(const StageModel& model, Device device) {
+Parameters::Parameters(const StageModel& model, ExecContext& ctx) {
+  const Device device = ctx.device();
   StageModel::Weights<ParameterSpec> specs = model.weights();
   values_.layers.resize(specs.layers.size());
   gradients_.layers.resize(specs.layers.size());
   model.for_each(specs, [&](const std::string& name, ParameterSpec& spec) { parameters_.push_back({.name = name, .spec = spec}); });
 
-  // One block a kind. All parameters of a model on the CPU have one type; where types are mixed, the accurate ones are
-  // laid out in the same block by bytes.
   const DType exact = accurate_type(model.dtype());
   int64_t dense = 0;
   int64_t experts = 0;
@@ -43,26 +43,30 @@ Parameters::Parameters(const StageModel& model, Device device) {
     (p.spec.is_expert() ? experts : dense) += padded(p.spec.shape.numel());
   }
   value_memory_ = Tensor(exact, {dense + experts}, device);
+  if (model.dtype() != exact) {
+    compute_memory_ = Tensor(model.dtype(), {dense + experts}, device);
+  }
   gradient_memory_ = Tensor(gradient_type(model.dtype(), device), {dense + experts}, device);
   dense_gradients_ = gradient_memory_.view().slice(0, 0, dense);
   expert_gradients_ = gradient_memory_.view().slice(0, dense, dense + experts);
 
   int64_t next_dense = 0;
   int64_t next_expert = dense;
+  std::vector<TensorView> read_by_model;
   for (Parameter& p : parameters_) {
-    LH_CHECK(p.spec.dtype == exact, "{} is {}, but this build keeps parameters in {}", p.name, to_string(p.spec.dtype), to_string(exact));
     int64_t& next = p.spec.is_expert() ? next_expert : next_dense;
     const int64_t n = p.spec.shape.numel();
-    p.value = value_memory_.view().slice(0, next, next + n).reshape(p.spec.shape);
-    p.gradient = gradient_memory_.view().slice(0, next, next + n).reshape(p.spec.shape);
+    const auto part = [&](const Tensor& block) { return block.view().slice(0, next, next + n).reshape(p.spec.shape); };
+    p.value = part(value_memory_);
+    p.gradient = part(gradient_memory_);
+    read_by_model.push_back(p.spec.dtype == exact ? p.value : part(compute_memory_));
     next += padded(n);
   }
   size_t at = 0;
-  model.for_each(values_, [&](const std::string&, TensorView& view) { view = parameters_[at++].value; });
+  model.for_each(values_, [&](const std::string&, TensorView& view) { view = read_by_model[at++]; });
   at = 0;
   model.for_each(gradients_, [&](const std::string&, TensorView& view) { view = parameters_[at++].gradient; });
 
-  ExecContext ctx(device, ExecContext::Mode::Execute, Arena(device, "none", 0));
   fill(ctx, value_memory_, 0);  // the gaps between tensors stay zero
   zero_gradients(ctx);
 }
@@ -70,6 +74,13 @@ Parameters::Parameters(const StageModel& model, Device device) {
 void Parameters::initialise(ExecContext& ctx, uint64_t seed) {
   for (const Parameter& p : parameters_) {
     initialise_parameter(ctx, p.spec, p.name, seed, p.value);
+  }
+  publish(ctx);
+}
+
+void Parameters::publish(ExecContext& ctx) {
+  if (compute_memory_.view().is_present()) {
+    copy(ctx, value_memory_, compute_memory_);
   }
 }
 
@@ -88,17 +99,18 @@ void initialise_parameter(ExecContext& ctx, const ParameterSpec& spec, std::stri
     case InitKind::Ones: fill(ctx, value, 1); return;
     case InitKind::Normal: fill_normal(ctx, value, stream, 0, spec.init_scale, first); return;
     case InitKind::DtBias:
-    case InitKind::LogUniform16:
+    case InitKind::LogUniform16: {
       // Small vectors of the accurate type, computed on the host in double.
-      for (int64_t i = 0; i < value.numel(); ++i) {
-        const double x = special_value(spec.init, stream, first + i);
-        if (value.dtype() == DType::F64) {
-          value.data<double>()[i] = x;
-        } else {
-          value.data<float>()[i] = static_cast<float>(x);
+      const Tensor host(value.dtype(), value.shape());
+      dispatch_float(value.dtype(), "initialise_parameter", [&](auto zero) {
+        using T = decltype(zero);
+        for (int64_t i = 0; i < value.numel(); ++i) {
+          host.values<T>()[static_cast<size_t>(i)] = static_cast<T>(special_value(spec.init, stream, first + i));
         }
-      }
+      });
+      copy_between(host, value);
       return;
+    }
   }
 }
 

@@ -23,8 +23,8 @@ constexpr uint64_t kSeed = 7;
 std::map<std::string, std::vector<double>> initial_values(const ModelOptions& options, const StageRange& range, const Group& group,
                                                           uint64_t seed = kSeed) {
   const StageModel model(options, range, DType::F32, group);
-  Parameters parameters(model, Device{});
   ExecContext ctx = ExecContext::cpu();
+  Parameters parameters(model, ctx);
   parameters.initialise(ctx, seed);
   std::map<std::string, std::vector<double>> values;
   for (const Parameter& p : parameters.all()) {
@@ -149,7 +149,8 @@ TEST_CASE("all gradients lie in two blocks, and start at zero", "[model]") {
   const Alone alone;
   const ModelOptions options = tiny_k3();
   const StageModel model(options, whole(options), DType::F32, alone.group);
-  Parameters parameters(model, Device{});
+  ExecContext ctx = ExecContext::cpu();
+  Parameters parameters(model, ctx);
   int64_t dense = 0, experts = 0;
   for (const Parameter& p : parameters.all()) {
     INFO(p.name);
@@ -169,7 +170,6 @@ TEST_CASE("all gradients lie in two blocks, and start at zero", "[model]") {
   };
   CHECK(sum(parameters.dense_gradients()) == static_cast<double>(dense));
   CHECK(sum(parameters.expert_gradients()) == static_cast<double>(experts));
-  ExecContext ctx = ExecContext::cpu();
   parameters.zero_gradients(ctx);
   CHECK(sum(parameters.dense_gradients()) == 0);
   CHECK(parameters.find("model.layers.9.input_layernorm.weight") == nullptr);

@@ -1,20 +1,18 @@
 // See optimizer.h.
 #include "optim/optimizer.h"
 
-#include <cmath>
-
 #include "kernels/adamw/adamw.h"
 #include "kernels/elementwise/elementwise.h"
 
 namespace longhaul {
 
-Optimizer::Optimizer(const Parameters& parameters, Device device) : parameters_(parameters) {
+Optimizer::Optimizer(const Parameters& parameters, ExecContext& ctx) : parameters_(parameters) {
   int64_t elements = 0;
   for (const Parameter& p : parameters.all()) {
     elements += 2 * p.spec.shape.numel();
   }
   const DType type = parameters.all().empty() ? DType::F32 : parameters.all()[0].value.dtype();
-  memory_ = Tensor(type, {elements}, device);
+  memory_ = Tensor(type, {elements}, ctx.device());
   int64_t next = 0;
   const auto view = [&](const Shape& shape) {
     const TensorView part = memory_.view().slice(0, next, next + shape.numel()).reshape(shape);
@@ -25,7 +23,6 @@ Optimizer::Optimizer(const Parameters& parameters, Device device) : parameters_(
     m_.push_back(view(p.spec.shape));
     v_.push_back(view(p.spec.shape));
   }
-  ExecContext ctx(device, ExecContext::Mode::Execute, Arena(device, "none", 0));
   fill(ctx, memory_, 0);
 }
 
@@ -38,16 +35,14 @@ void Optimizer::update(ExecContext& ctx, const OptimizerOptions& options, double
   }
 }
 
-double global_gradient_norm(ExecContext& ctx, const Parameters& parameters, const Group& model_group, const Group& expert_group) {
-  double squares = 0;
-  const TensorView sum(&squares, DType::F64, {1});
-  for (const Parameter& p : parameters.all()) {
-    if (p.spec.is_expert() || expert_group.is_first()) {
-      add_sum_of_squares(ctx, p.gradient, sum);
-    }
+void add_gradient_squares(ExecContext& ctx, const Parameters& parameters, const Group& expert_group, TensorView sum_of_squares) {
+  // Whole blocks: the gaps between tensors are zero.
+  if (expert_group.is_first() && parameters.dense_gradients().numel() > 0) {
+    add_sum_of_squares(ctx, parameters.dense_gradients(), sum_of_squares);
   }
-  model_group.device.all_reduce_sum(sum, ReduceOrder::Fixed);
-  return std::sqrt(squares);
+  if (parameters.expert_gradients().numel() > 0) {
+    add_sum_of_squares(ctx, parameters.expert_gradients(), sum_of_squares);
+  }
 }
 
 double clip_factor(double norm, double clip_norm) { return clip_norm > 0 && norm > clip_norm ? clip_norm / norm : 1.0; }

@@ -13,10 +13,11 @@ namespace longhaul {
 
 class Optimizer {
  public:
-  // m and v start at zero.
-  Optimizer(const Parameters& parameters, Device device);
+  // m and v start at zero, on the device of `ctx`. `parameters` must outlive the optimizer.
+  Optimizer(const Parameters& parameters, ExecContext& ctx);
 
-  // One update of every parameter. `grad_scale` is the clipping factor; `step` counts updates from 1.
+  // One update of every master value; Parameters::publish follows. `grad_scale` is the clipping factor; `step` counts
+  // updates from 1.
   void update(ExecContext& ctx, const OptimizerOptions& options, double learning_rate, double grad_scale, int64_t step);
 
   // State tensors: f(name, view, parameter) with names "m/<parameter>" and "v/<parameter>".
@@ -35,9 +36,9 @@ class Optimizer {
   std::vector<TensorView> m_, v_;
 };
 
-// sqrt(sum of squares) of all gradients of the whole model, equal on every rank. `model_group` holds every parameter once
-// (pipeline x expert); gradients that all expert ranks share are counted by its first expert rank only, experts by all.
-[[nodiscard]] double global_gradient_norm(ExecContext& ctx, const Parameters& parameters, const Group& model_group, const Group& expert_group);
+// sum_of_squares[0] (f64, on the device of the gradients) += this rank's share of the sum of squares of all gradients of the
+// model. Each parameter is counted once over the ranks of pipeline x expert: gradients that all expert ranks share by the first of them.
+void add_gradient_squares(ExecContext& ctx, const Parameters& parameters, const Group& expert_group, TensorView sum_of_squares);
 
 // The factor that brings `norm` down to clip_norm; 1 when it is below or clipping is off.
 [[nodiscard]] double clip_factor(double norm, double clip_norm);

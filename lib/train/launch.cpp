@@ -11,6 +11,7 @@
 #include "comm/agreement.h"
 #include "config/write.h"
 #include "device/blas.h"
+#include "train/placement.h"
 
 namespace longhaul {
 namespace {
@@ -32,12 +33,6 @@ void require_same_recipe(HostComm& world, const Recipe& recipe) {
                                                     "rank {} runs another recipe than rank 0; give all ranks the same file, --set and --run-dir", rank))
                                               : nullptr);
     }
-  }
-}
-
-void require_backend(const Recipe& recipe) {
-  if (recipe.runtime.backend == Backend::Cuda) {
-    throw DeviceError("runtime.backend is cuda, but this version trains on the CPU only; use --set runtime.backend=cpu");
   }
 }
 
@@ -85,9 +80,11 @@ int launch(MpiSession& mpi, const Env& env, const LaunchOptions& options) {
   blas::set_threads(1);
   const Recipe recipe = run_agreed(world, [&] { return read_recipe(options); });
   require_same_recipe(world, recipe);
+  Device device;
   const RunPlan plan = run_agreed(world, [&] {
     RunPlan result = make_plan(recipe, world.size());
-    require_backend(recipe);
+    device = place_rank(recipe, world);
+    require_memory(recipe, result, world, device);
     if (world.rank() == 0) {
       require_start(options.start);
     }
@@ -96,7 +93,7 @@ int launch(MpiSession& mpi, const Env& env, const LaunchOptions& options) {
     }
     return result;
   });
-  Trainer trainer(mpi, recipe, plan,
+  Trainer trainer(mpi, recipe, plan, device,
                   {.start = options.start, .existing = options.existing, .stop_at_step = options.stop_at_step, .fault = fault_from(env)});
   return trainer.run();
 }

@@ -166,8 +166,9 @@ RunPlan make_plan(const Recipe& recipe, int world_size) {
 RankMemory plan_memory(const Recipe& recipe, const StagePlan& stage, int pipeline) {
   // One rank stands for a group of any size: planning asks for shapes and communicates nothing.
   SelfHostComm host;
-  LoopbackDeviceComm device;
-  const Group experts{"expert", 0, stage.grid.expert(), host, device};
+  LoopbackDeviceComm alone;
+  const Group experts{"expert", 0, stage.grid.expert(), host, alone};
+  const Device planned{.kind = recipe.runtime.backend == Backend::Cuda ? DeviceKind::Cuda : DeviceKind::Cpu, .index = 0};
   const DType dtype = compute_type(recipe);
   const StageModel model(recipe.model, stage.cut[static_cast<size_t>(pipeline)], dtype, experts);
   RankMemory memory;
@@ -176,14 +177,14 @@ RankMemory plan_memory(const Recipe& recipe, const StagePlan& stage, int pipelin
   model.for_each(specs, [&](const std::string&, ParameterSpec& spec) { elements += spec.shape.numel(); });
   const int64_t exact = size_of(accurate_type(dtype));
   memory.parameters = elements * exact + (dtype == DType::BF16 ? elements * size_of(dtype) : 0);
-  memory.gradients = elements * size_of(gradient_type(dtype, Device{recipe.runtime.backend == Backend::Cuda ? DeviceKind::Cuda : DeviceKind::Cpu, 0}));
+  memory.gradients = elements * size_of(gradient_type(dtype, planned));
   memory.optimizer = 2 * elements * exact;
   for (const DecoderLayer& layer : model.layers()) {
     if (!layer.is_dense) {
       memory.balance += layer.moe.options.num_experts * (stage.balance.bins + 2) * size_of(DType::I64);
     }
   }
-  const StageMemory step = plan_stage_memory(model, Device{}, stage.micro_batch_tokens(), planned_documents(stage.micro_batch_tokens()));
+  const StageMemory step = plan_stage_memory(model, planned, stage.micro_batch_tokens(), planned_documents(stage.micro_batch_tokens()));
   memory.in_flight = max_in_flight(one_forward_one_backward(pipeline, stage.grid.pipeline(), stage.micro_batches));
   memory.activations = step.keep_bytes * memory.in_flight;
   memory.scratch = step.scratch_bytes;

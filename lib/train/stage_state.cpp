@@ -6,6 +6,8 @@
 #include <nlohmann/json.hpp>
 
 #include "base/cast.h"
+#include "train/batch.h"
+#include "train/placement.h"
 #include "train/versions.h"
 
 namespace longhaul {
@@ -48,8 +50,20 @@ std::vector<BalancedRouter> balanced_routers(const StageModel& model, const Bala
   return routers;
 }
 
-ExecContext make_exec(Device device, const StageMemory& memory) {
-  return {device, ExecContext::Mode::Execute, Arena(device, "scratch", memory.scratch_bytes, Arena::Growth::Chunked)};
+std::unique_ptr<CudaContext> make_cuda(Device device) {
+  return device.kind == DeviceKind::Cuda ? std::make_unique<CudaContext>(device) : nullptr;
+}
+
+ExecContext make_exec(Device device, const StageMemory& memory, CudaContext* cuda) {
+  return {device, ExecContext::Mode::Execute, Arena(device, "scratch", memory.scratch_bytes, Arena::Growth::Chunked), cuda};
+}
+
+Arena make_batch_memory(Device device, const StagePlan& plan) {
+  const int64_t bytes =
+      device.kind == DeviceKind::Cuda
+          ? Batches::memory_bytes(plan.micro_batches, plan.micro_batch_tokens(), planned_documents(plan.micro_batch_tokens()))
+          : 0;
+  return {device, "batches", bytes, Arena::Growth::Chunked};
 }
 
 StageMemory memory_of(const StageModel& model, Device device, const StagePlan& plan) {
@@ -72,15 +86,17 @@ Piece piece_of(std::string name, const ParameterSpec& spec, const TensorView& da
 
 }  // namespace
 
-StageState::StageState(const Recipe& recipe, const StagePlan& plan, HostComm& world, CommJournal* journal)
-    : groups(Groups::create(world, plan.grid,
-                            {.reduce_order = recipe.runtime.deterministic ? ReduceOrder::Fixed : ReduceOrder::Fast, .journal = journal})),
+StageState::StageState(const Recipe& recipe, const StagePlan& plan, HostComm& world, CommJournal* journal, Device device)
+    : cuda(make_cuda(device)),
+      groups(Groups::create(world, plan.grid, groups_options(recipe, cuda.get(), journal))),
       model(recipe.model, plan.cut[static_cast<size_t>(groups.pipeline.rank)], compute_type(recipe), groups.expert),
-      parameters(model, device),
-      optimizer(parameters, device),
-      balance(plan.balance, accurate_type(model.dtype()), balanced_routers(model, plan.balance)),
-      exec(make_exec(device, memory_of(model, device, plan))),
+      exec(make_exec(device, memory_of(model, device, plan), cuda.get())),
+      parameters(model, exec),
+      optimizer(parameters, exec),
+      balance(plan.balance, accurate_type(model.dtype()), balanced_routers(model, plan.balance), device),
       pipeline(model, parameters, groups.pipeline, device, slots_of(plan, groups.pipeline.rank), memory_of(model, device, plan).keep_bytes),
+      batch_memory(make_batch_memory(device, plan)),
+      sums(DType::F64, {2}, device),
       loader(open_loader(recipe, plan)),
       validation(open_validation(recipe, plan)),
       plan_(plan) {}
@@ -93,7 +109,7 @@ void check_data(const Recipe& recipe, const StagePlan& plan) {
 void StageState::initialise(uint64_t seed) { parameters.initialise(exec, seed); }
 
 BalanceCollectives StageState::balance_collectives() {
-  return {.all_reduce_sum = [this](TensorView values) { groups.loss.device.all_reduce_sum(values); },
+  return {.all_reduce_sum = [this](TensorView values) { groups.loss.host_data.all_reduce_sum(values); },
           .all_gather =
               [this](std::span<const double> mine) {
                 std::vector<double> all;
@@ -186,6 +202,8 @@ Progress StageState::load(HostComm& world, const std::filesystem::path& checkpoi
     std::move(pieces.begin(), pieces.end(), std::back_inserter(request.pieces));
   }
   load_tensors(world, *reader, request);
+  parameters.publish(exec);
+  balance.publish();
   Progress progress;
   run_together(world, "restoring the data position", [&] {
     loader.restore(data_state_from_json(nlohmann::json::parse(reader->document(kDataDocument))), continuation);
@@ -205,6 +223,7 @@ void StageState::load_weights(HostComm& world, const std::filesystem::path& chec
     }
   }
   load_tensors(world, *reader, request);
+  parameters.publish(exec);
   balance.restart();
 }
 

@@ -29,8 +29,9 @@ struct Progress {
 
 class StageState {
  public:
-  // Collective over `world`. Opens the stage's data. Weights are unspecified until initialise or load.
-  StageState(const Recipe& recipe, const StagePlan& plan, HostComm& world, CommJournal* journal);
+  // Collective over `world`. Opens the stage's data. Weights are unspecified until initialise or load. `device` is where this
+  // rank computes.
+  StageState(const Recipe& recipe, const StagePlan& plan, HostComm& world, CommJournal* journal, Device device);
 
   void initialise(uint64_t seed);
   // All state of a checkpoint; `continuation` says whether the data go on within a stage or enter this one.
@@ -48,14 +49,16 @@ class StageState {
   [[nodiscard]] std::vector<RouterState> router_states(StageModel::Purpose purpose) const;
 
   // In order of construction; destroyed in reverse.
-  Device device;
+  std::unique_ptr<CudaContext> cuda;  // on a GPU
   Groups groups;
   StageModel model;
+  ExecContext exec;
   Parameters parameters;
   Optimizer optimizer;
   StageBalance balance;
-  ExecContext exec;
   Pipeline pipeline;
+  Arena batch_memory;
+  Tensor sums;  // f64 [2] on the device: the loss of this rank's targets; the squares of its gradients
   DataLoader loader;
   std::optional<ValidationReader> validation;
 

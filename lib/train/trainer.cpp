@@ -13,6 +13,7 @@
 #include "comm/agreement.h"
 #include "config/write.h"
 #include "device/blas.h"
+#include "device/gpus.h"
 #include "model/flops.h"
 #include "train/run_directory.h"
 #include "train/step_line.h"
@@ -24,8 +25,13 @@ constexpr int64_t kByteVocabulary = 257;  // of the byte tokenizer: one token a 
 
 double now_seconds() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
 
-// Largest resident memory of this process so far.
-int64_t peak_memory_bytes() {
+// Memory taken on the GPU, which holds all that a rank allocates until its stage ends; on the CPU the largest resident memory of
+// this process so far.
+int64_t peak_memory_bytes(Device device) {
+  if (device.kind == DeviceKind::Cuda) {
+    const GpuInfo gpu = memory_of(device);
+    return gpu.total_bytes - gpu.free_bytes;
+  }
   std::ifstream status("/proc/self/status");
   for (std::string line; std::getline(status, line);) {
     if (line.starts_with("VmHWM:")) {
@@ -41,11 +47,12 @@ WatchdogOptions watchdog_options(const Recipe& recipe, MpiSession& mpi) {
 
 }  // namespace
 
-Trainer::Trainer(MpiSession& mpi, const Recipe& recipe, const RunPlan& plan, TrainerOptions options)
+Trainer::Trainer(MpiSession& mpi, const Recipe& recipe, const RunPlan& plan, Device device, TrainerOptions options)
     : mpi_(mpi),
       world_(mpi.world()),
       recipe_(recipe),
       plan_(plan),
+      device_(device),
       options_(std::move(options)),
       directory_(recipe.run.directory()),
       recipe_text_(config::dump(recipe)),
@@ -149,7 +156,7 @@ void Trainer::enter_stage(const StagePlan& stage, const std::optional<std::files
   // The old stage's memory goes first; its state is in the checkpoint.
   stage_.reset();
   run_together(world_, "opening the data", [&] { check_data(recipe_, stage); });
-  stage_ = std::make_unique<StageState>(recipe_, stage, world_, &mpi_.journal());
+  stage_ = std::make_unique<StageState>(recipe_, stage, world_, &mpi_.journal(), device_);
   if (checkpoint) {
     const bool within = progress_.step > stage.first_step;
     progress_ = stage_->load(world_, *checkpoint, within ? Continuation::Resume : Continuation::NewStage);
@@ -251,7 +258,7 @@ void Trainer::log_header() {
 void Trainer::log_step(const StepResult& result, double seconds) {
   const StagePlan& stage = stage_->plan();
   smooth_step_seconds_ = smooth_step_seconds_ == 0 ? seconds : 0.9 * smooth_step_seconds_ + 0.1 * seconds;
-  std::vector<int64_t> peaks = world_.all_gather_value(peak_memory_bytes());
+  std::vector<int64_t> peaks = world_.all_gather_value(peak_memory_bytes(device_));
   const StepLine line{.step = progress_.step,
                       .total_steps = plan_.total_steps,
                       .stage = stage.name,

@@ -40,7 +40,7 @@ struct TrainerOptions {
 class Trainer {
  public:
   // All references must outlive the trainer.
-  Trainer(MpiSession& mpi, const Recipe& recipe, const RunPlan& plan, TrainerOptions options);
+  Trainer(MpiSession& mpi, const Recipe& recipe, const RunPlan& plan, Device device, TrainerOptions options);
 
   // Returns the exit code: 0, or 75 after a signal or the time limit with a checkpoint saved. Collective.
   [[nodiscard]] int run();
@@ -63,6 +63,7 @@ class Trainer {
   HostComm& world_;
   const Recipe& recipe_;
   const RunPlan& plan_;
+  Device device_;  // where this rank computes
   TrainerOptions options_;
   std::filesystem::path directory_;
   std::string recipe_text_;

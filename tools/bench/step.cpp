@@ -95,7 +95,7 @@ StepMeasurement measure_step(const StepOptions& options) {
   SelfHostComm world;
   CommJournal journal;
   Watchdog watchdog({.limit = std::chrono::seconds(0), .host_name = "bench"}, journal, {.report = {}, .end_job = {}});
-  StageState state(recipe, stage, world, &journal);
+  StageState state(recipe, stage, world, &journal, Device{});
   state.initialise(1);
 
   int64_t step = 0;

@@ -1,10 +1,12 @@
-// See expert_exchange.h. The counts are read on the host: on the CPU they are there; a GPU version must copy them.
+// See expert_exchange.h.
 #include "layers/moe/expert_exchange.h"
 
 #include <numeric>
 
 #include "base/cast.h"
+#include "kernels/elementwise/elementwise.h"
 #include "kernels/permute/permute.h"
+#include "tensor/host_copy.h"
 
 namespace longhaul {
 namespace {
@@ -32,6 +34,12 @@ void fill_places(const std::vector<int64_t>& counts, int64_t ranks, int64_t loca
   }
 }
 
+void copy_unless_same(ExecContext& ctx, const TensorView& from, const TensorView& to) {
+  if (from.raw() != to.raw()) {
+    copy(ctx, from, to);
+  }
+}
+
 }  // namespace
 
 ExpertExchange::Plan ExpertExchange::plan(ExecContext& ctx, Arena& keep, TensorView offsets, int64_t home_rows) const {
@@ -41,13 +49,19 @@ ExpertExchange::Plan ExpertExchange::plan(ExecContext& ctx, Arena& keep, TensorV
   Plan plan;
   plan.home_rows = home_rows;
   plan.local_offsets = take(keep, "moe.local_offsets", DType::I64, {local_experts + 1});
+  if (is_local()) {
+    plan.local_rows = home_rows;
+    copy(ctx, offsets, plan.local_offsets);
+    return plan;
+  }
   if (ctx.is_planning()) {
-    plan.local_rows = ranks == 1 ? home_rows : 2 * home_rows;
+    plan.local_rows = 2 * home_rows;
     plan.row_of_arrival = take(keep, "moe.row_of_arrival", DType::I64, {plan.local_rows});
     return plan;
   }
 
-  const auto* rows = offsets.data<int64_t>();
+  const HostCopy host_offsets(offsets);
+  const auto* rows = host_offsets.view().data<int64_t>();
   std::vector<int64_t> home_by_expert(static_cast<size_t>(experts));
   for (int64_t e = 0; e < experts; ++e) {
     home_by_expert[static_cast<size_t>(e)] = rows[e + 1] - rows[e];
@@ -55,7 +69,7 @@ ExpertExchange::Plan ExpertExchange::plan(ExecContext& ctx, Arena& keep, TensorV
   // [ranks, local experts] from every source: counts travel as rows of a small tensor.
   std::vector<int64_t> arriving(static_cast<size_t>(experts));
   const std::vector<int64_t> one_row_each(static_cast<size_t>(ranks), 1);
-  group_.device.all_to_all_v({.send = TensorView(home_by_expert.data(), DType::I64, {ranks, local_experts}),
+  group_.host_data.all_to_all_v({.send = TensorView(home_by_expert.data(), DType::I64, {ranks, local_experts}),
                               .send_rows = one_row_each,
                               .recv = TensorView(arriving.data(), DType::I64, {ranks, local_experts}),
                               .recv_rows = one_row_each});
@@ -68,11 +82,19 @@ ExpertExchange::Plan ExpertExchange::plan(ExecContext& ctx, Arena& keep, TensorV
   plan.local_rows = sum(plan.local_counts);
   LH_CHECK(sum(plan.home_counts) == home_rows, "{} routed rows, {} in the plan", home_rows, sum(plan.home_counts));
   plan.row_of_arrival = take(keep, "moe.row_of_arrival", DType::I64, {plan.local_rows});
-  fill_places(arriving, ranks, local_experts, plan.local_offsets.data<int64_t>(), plan.row_of_arrival.data<int64_t>());
+  const Tensor local_offsets(DType::I64, {local_experts + 1});
+  const Tensor places(DType::I64, {plan.local_rows});
+  fill_places(arriving, ranks, local_experts, local_offsets.values<int64_t>().data(), places.values<int64_t>().data());
+  copy_between(local_offsets, plan.local_offsets);
+  copy_between(places, plan.row_of_arrival);
   return plan;
 }
 
 void ExpertExchange::to_experts(ExecContext& ctx, const Plan& plan, TensorView home, TensorView local) const {
+  if (is_local()) {
+    copy_unless_same(ctx, home, local);
+    return;
+  }
   const ArenaScope scope(ctx.scratch());
   const TensorView arrived = take(ctx.scratch(), "moe.arrived", local.dtype(), local.shape());
   if (!ctx.is_planning()) {
@@ -82,6 +104,10 @@ void ExpertExchange::to_experts(ExecContext& ctx, const Plan& plan, TensorView h
 }
 
 void ExpertExchange::to_home(ExecContext& ctx, const Plan& plan, TensorView local, TensorView home) const {
+  if (is_local()) {
+    copy_unless_same(ctx, local, home);
+    return;
+  }
   const ArenaScope scope(ctx.scratch());
   const TensorView leaving = take(ctx.scratch(), "moe.leaving", local.dtype(), local.shape());
   permute_backward(ctx, {.dy = local, .row_of_slot = plan.row_of_arrival, .top_k = 1, .dx = leaving});

@@ -83,7 +83,7 @@ MoeLayer::Saved MoeLayer::forward(ExecContext& ctx, Arena& keep, const Group& ex
   s.expert_out = kept("moe.expert_out", o.dtype, {slots, width});
   {
     const ArenaScope inside(ctx.scratch());
-    const TensorView sorted = temporary("moe.sorted", o.dtype, {slots, width});
+    const TensorView sorted = exchange.is_local() ? s.rows : temporary("moe.sorted", o.dtype, {slots, width});
     permute_forward(ctx, {.x = s.z, .row_of_slot = s.row_of_slot, .top_k = o.top_k, .y = sorted});
     exchange.to_experts(ctx, s.plan, sorted, s.rows);
   }
@@ -92,7 +92,7 @@ MoeLayer::Saved MoeLayer::forward(ExecContext& ctx, Arena& keep, const Group& ex
   gated_activation_forward(ctx, {.gate = s.gate, .up = s.up, .activation = o.activation, .y = s.activated});
   {
     const ArenaScope inside(ctx.scratch());
-    const TensorView out = temporary("moe.local_out", o.dtype, {s.plan.local_rows, width});
+    const TensorView out = exchange.is_local() ? s.expert_out : temporary("moe.local_out", o.dtype, {s.plan.local_rows, width});
     grouped_linear_forward(ctx, {.x = s.activated, .weight = w.w2, .offsets = s.plan.local_offsets, .y = out});
     exchange.to_home(ctx, s.plan, out, s.expert_out);
   }
@@ -145,7 +145,7 @@ void MoeLayer::backward(ExecContext& ctx, const Group& expert_group, const Weigh
   {
     const ArenaScope inside(ctx.scratch());
     const Shape inner{s.plan.local_rows, o.expert_intermediate};
-    const TensorView drows = temporary("moe.drows", o.dtype, {s.plan.local_rows, width});
+    const TensorView drows = exchange.is_local() ? dsorted : temporary("moe.drows", o.dtype, {s.plan.local_rows, width});
     const TensorView dactivated = temporary("moe.dactivated", o.dtype, inner);
     const TensorView dgate = temporary("moe.dgate", o.dtype, inner);
     const TensorView dup = temporary("moe.dup", o.dtype, inner);
