@@ -126,6 +126,7 @@ Dataset create_dataset(const File& file, std::string_view name, const TensorSpec
   LH_HDF5(H5Pset_layout(create.id(), H5D_CONTIGUOUS));
   LH_HDF5(H5Pset_fill_time(create.id(), H5D_FILL_TIME_NEVER));  // every element is written once, by us
   LH_HDF5(H5Pset_alloc_time(create.id(), H5D_ALLOC_TIME_EARLY));
+  LH_HDF5(H5Pset_obj_track_times(create.id(), false));  // equal tensors make equal files
   const PropertyList link = link_properties();
   Dataset dataset(LH_HDF5(H5Dcreate2(file.id(), std::string(name).c_str(), stored_type(spec.dtype), space.id(), link.id(),
                                      create.id(), H5P_DEFAULT)));
