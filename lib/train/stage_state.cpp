@@ -172,25 +172,25 @@ std::vector<Piece> StageState::pieces_of_balance() {
   return pieces;
 }
 
-SavedCheckpoint StageState::save(HostComm& world, const std::filesystem::path& run_directory, const Progress& progress, CheckpointRole role,
-                                 const std::string& recipe_text, const SaveOptions& options) {
+CheckpointContent StageState::content(const Progress& progress, CheckpointRole role, const std::string& recipe_text) {
   balance.pool(balance_collectives());
-  CheckpointContent content;
-  content.info = {.step = progress.step, .stage = plan_.name, .tokens = progress.tokens, .role = role, .recipe = recipe_text,
+  CheckpointContent result;
+  result.info = {.step = progress.step, .stage = plan_.name, .tokens = progress.tokens, .role = role, .recipe = recipe_text,
                   .versions = versions_json(), .layout = nlohmann::json{{"grid", plan_.grid.describe()}}.dump()};
-  const auto keep_owned = [&](std::vector<Piece> pieces, auto&& owned) {
+  const auto keep_owned = [&](std::vector<Piece> pieces, Stability stability, auto&& owned) {
     for (size_t i = 0; i < pieces.size(); ++i) {
       if (owned(i)) {
-        content.pieces.push_back(std::move(pieces[i]));
+        pieces[i].stability = stability;
+        result.pieces.push_back(std::move(pieces[i]));
       }
     }
   };
-  keep_owned(pieces_of_model(), [&](size_t i) { return owns(parameters.all()[i].spec); });
-  keep_owned(pieces_of_optimizer(), [&](size_t i) { return owns(parameters.all()[i / 2].spec); });  // m and v of each
-  keep_owned(pieces_of_balance(), [&](size_t) { return groups.loss.is_first(); });
-  content.documents[kDataDocument] = to_json(loader.state()).dump();
-  content.documents[kProgressDocument] = nlohmann::json{{"step", progress.step}, {"tokens", progress.tokens}, {"stage", plan_.index}}.dump();
-  return save_checkpoint(world, run_directory, content, options);
+  keep_owned(pieces_of_model(), Stability::UntilRelease, [&](size_t i) { return owns(parameters.all()[i].spec); });
+  keep_owned(pieces_of_optimizer(), Stability::UntilRelease, [&](size_t i) { return owns(parameters.all()[i / 2].spec); });  // m and v of each
+  keep_owned(pieces_of_balance(), Stability::None, [&](size_t) { return groups.loss.is_first(); });
+  result.documents[kDataDocument] = to_json(loader.state()).dump();
+  result.documents[kProgressDocument] = nlohmann::json{{"step", progress.step}, {"tokens", progress.tokens}, {"stage", plan_.index}}.dump();
+  return result;
 }
 
 Progress StageState::load(HostComm& world, const std::filesystem::path& checkpoint, Continuation continuation) {

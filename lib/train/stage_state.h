@@ -39,9 +39,9 @@ class StageState {
   Progress load(HostComm& world, const std::filesystem::path& checkpoint, Continuation continuation);
   // The weights and selection biases only. Collective.
   void load_weights(HostComm& world, const std::filesystem::path& checkpoint);
+  // What this rank saves; views of tensors of this state. Weights and optimizer state stay as they are until the next update.
   // Collective.
-  SavedCheckpoint save(HostComm& world, const std::filesystem::path& run_directory, const Progress& progress, CheckpointRole role,
-                       const std::string& recipe_text, const SaveOptions& options);
+  [[nodiscard]] CheckpointContent content(const Progress& progress, CheckpointRole role, const std::string& recipe_text);
 
   [[nodiscard]] const StagePlan& plan() const noexcept { return plan_; }
   [[nodiscard]] BalanceCollectives balance_collectives();

@@ -67,7 +67,8 @@ Batches read_batches(StageState& state, HostComm& world, int64_t& targets) {
 
 }  // namespace
 
-StepResult train_step(StageState& state, HostComm& world, Watchdog& watchdog, int64_t step, int64_t total_steps) {
+StepResult train_step(StageState& state, HostComm& world, Watchdog& watchdog, int64_t step, int64_t total_steps,
+                      const std::function<void()>& before_update) {
   const StagePlan& plan = state.plan();
   StepResult result;
   watchdog.beat("data");
@@ -93,6 +94,9 @@ StepResult train_step(StageState& state, HostComm& world, Watchdog& watchdog, in
   result.loss = result.targets > 0 ? total_loss(state, sums.view().data<double>()[0]) / static_cast<double>(result.targets) : 0.0;
   result.gradient_norm = global_gradient_norm(state, sums.view().data<double>()[1]);
   run_agreed(world, [&] { require_finite(result, plan, step); });
+  if (before_update) {
+    before_update();
+  }
 
   watchdog.beat("update");
   // The balance first: it reads what the device has counted, and the device then updates while the host goes on.

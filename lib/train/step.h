@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 
 #include "comm/watchdog.h"
 #include "train/stage_state.h"
@@ -18,8 +19,10 @@ struct StepResult {
 };
 
 // Update number `step` (from 1) of a run of `total_steps`. Collective over all ranks. Throws DivergenceError on all ranks,
-// before the update, when loss or gradient norm is not finite.
-[[nodiscard]] StepResult train_step(StageState& state, HostComm& world, Watchdog& watchdog, int64_t step, int64_t total_steps);
+// before the update, when loss or gradient norm is not finite. `before_update` is called when weights and optimizer state are
+// about to change; until then nothing changes them.
+[[nodiscard]] StepResult train_step(StageState& state, HostComm& world, Watchdog& watchdog, int64_t step, int64_t total_steps,
+                                    const std::function<void()>& before_update = {});
 
 struct ValidationResult {
   double loss = 0;  // nats a target

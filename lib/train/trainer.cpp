@@ -59,14 +59,34 @@ Trainer::Trainer(MpiSession& mpi, const Recipe& recipe, const RunPlan& plan, Dev
       log_(world_.rank() == 0 ? RunLog::Role::Writer : RunLog::Role::Silent),
       signals_(recipe.runtime.signals),
       watchdog_(watchdog_options(recipe, mpi), mpi.journal(),
-                {.report = Watchdog::report_to_stderr, .end_job = [&mpi] { mpi.abort(kWatchdogExitCode); }}) {}
+                {.report = Watchdog::report_to_stderr, .end_job = [&mpi] { mpi.abort(kWatchdogExitCode); }}),
+      saver_(world_, save_options(), recipe.checkpoint.staging_mib << 20) {}
 
 int Trainer::run() {
   started_ = now_seconds();
   prepare_directory();
-  const std::optional<std::filesystem::path> start = find_start();
+  Reason reason = Reason::Finished;
+  try {
+    reason = train_stages();
+  } catch (const Error& error) {
+    // Where all ranks have the same error, what was good when its save began is not lost.
+    if (agreed_failure(error) != nullptr && saver_.is_pending()) {
+      finish_save();
+    }
+    throw;
+  }
+  const char* why = reason == Reason::Preempted ? "preempted" : reason == Reason::StopStep ? "stop_at_step" : "finished";
+  log_.record({{"type", "end"}, {"reason", why}, {"step", progress_.step}, {"tokens", progress_.tokens}, {"seconds", now_seconds() - started_}});
+  log_.say(fmt::format("{} at step {} after {} tokens; the checkpoint is in {}", why, progress_.step, progress_.tokens,
+                       (directory_ / "checkpoints").string()));
+  watchdog_.beat("end");
+  world_.barrier();
+  return reason == Reason::Preempted ? kPreemptedExitCode : 0;
+}
+
+Trainer::Reason Trainer::train_stages() {
+  std::optional<std::filesystem::path> checkpoint = find_start();
   log_header();
-  std::optional<std::filesystem::path> checkpoint = start;
   Reason reason = Reason::Finished;
   while (progress_.step < plan_.total_steps && reason == Reason::Finished) {
     enter_stage(plan_.stage_of_step(progress_.step + 1), checkpoint);
@@ -78,17 +98,9 @@ int Trainer::run() {
     } else if (saved_step_ != progress_.step) {
       checkpoint = save(CheckpointRole::Periodic);
     }
+    finish_save();
   }
-  if (progress_.step == plan_.total_steps) {
-    reason = Reason::Finished;
-  }
-  const char* why = reason == Reason::Preempted ? "preempted" : reason == Reason::StopStep ? "stop_at_step" : "finished";
-  log_.record({{"type", "end"}, {"reason", why}, {"step", progress_.step}, {"tokens", progress_.tokens}, {"seconds", now_seconds() - started_}});
-  log_.say(fmt::format("{} at step {} after {} tokens; the checkpoint is in {}", why, progress_.step, progress_.tokens,
-                       (directory_ / "checkpoints").string()));
-  watchdog_.beat("end");
-  world_.barrier();
-  return reason == Reason::Preempted ? kPreemptedExitCode : 0;
+  return progress_.step == plan_.total_steps ? Reason::Finished : reason;
 }
 
 void Trainer::prepare_directory() {
@@ -182,7 +194,11 @@ Trainer::Reason Trainer::train_stage() {
       validate_now();
     }
     if (recipe_.checkpoint.every_steps > 0 && step % recipe_.checkpoint.every_steps == 0 && !is_last) {
-      (void)save(CheckpointRole::Periodic);
+      if (recipe_.checkpoint.async) {
+        save_in_background();
+      } else {
+        (void)save(CheckpointRole::Periodic);
+      }
     }
     const Reason reason = reason_to_stop();
     if (reason != Reason::None) {
@@ -194,10 +210,14 @@ Trainer::Reason Trainer::train_stage() {
 
 void Trainer::one_step() {
   const double start = now_seconds();
-  const StepResult result = train_step(*stage_, world_, watchdog_, progress_.step + 1, plan_.total_steps);
+  const StepResult result =
+      train_step(*stage_, world_, watchdog_, progress_.step + 1, plan_.total_steps, [&] { saver_.release_tensors(); });
   ++progress_.step;
   progress_.tokens += stage_->plan().tokens_per_step();
   log_step(result, now_seconds() - start);
+  if (const std::optional<FinishedSave> finished = saver_.poll()) {
+    report(*finished, SaveMode::Background);
+  }
 }
 
 Trainer::Reason Trainer::reason_to_stop() {
@@ -227,17 +247,50 @@ void Trainer::validate_now() {
   log_.say(fmt::format("validation at step {}: loss {:.4f} nats{} on {} targets", progress_.step, result.loss, bits, result.targets));
 }
 
+SaveOptions Trainer::save_options() {
+  return {.keep = recipe_.checkpoint.keep,
+          .major_every = recipe_.checkpoint.major_every,
+          .copy = {},
+          .warn = [this](const std::string& text) { log_.warn(text); },
+          .fault = options_.fault};
+}
+
 std::filesystem::path Trainer::save(CheckpointRole role) {
+  finish_save();
   watchdog_.beat("checkpoint");
   const double start = now_seconds();
-  const SaveOptions options{.keep = recipe_.checkpoint.keep, .copy = {}, .warn = [&](const std::string& text) { log_.warn(text); }, .fault = options_.fault};
-  const SavedCheckpoint saved = stage_->save(world_, directory_, progress_, role, recipe_text_, options);
+  const SavedCheckpoint saved = save_checkpoint(world_, directory_, stage_->content(progress_, role, recipe_text_), save_options());
   saved_step_ = progress_.step;
   const double seconds = now_seconds() - start;
-  const double mebibytes = static_cast<double>(saved.bytes) / (1 << 20);
-  log_.record({{"type", "checkpoint"}, {"step", progress_.step}, {"path", saved.path.string()}, {"bytes", saved.bytes}, {"seconds", seconds}});
-  log_.say(fmt::format("checkpoint {} ({:.1f} MiB in {:.2f} s)", saved.path.string(), mebibytes, seconds));
+  report({.saved = saved, .step = progress_.step, .seconds = seconds, .stall_seconds = seconds}, SaveMode::Waited);
   return saved.path;
+}
+
+void Trainer::save_in_background() {
+  finish_save();
+  watchdog_.beat("checkpoint");
+  saver_.begin(directory_, stage_->content(progress_, CheckpointRole::Periodic, recipe_text_));
+  saved_step_ = progress_.step;
+}
+
+void Trainer::finish_save() {
+  if (const std::optional<FinishedSave> finished = saver_.finish([&] { watchdog_.beat("checkpoint"); })) {
+    report(*finished, SaveMode::Background);
+  }
+}
+
+void Trainer::report(const FinishedSave& save, SaveMode mode) {
+  const double rate = save.seconds > 0 ? static_cast<double>(save.saved.bytes) / save.seconds : 0;
+  log_.record({{"type", "checkpoint"},
+               {"step", save.step},
+               {"path", save.saved.path.string()},
+               {"bytes", save.saved.bytes},
+               {"seconds", save.seconds},
+               {"stall_seconds", save.stall_seconds},
+               {"bytes_per_second", rate},
+               {"async", mode == SaveMode::Background}});
+  log_.say(fmt::format("checkpoint {} ({:.1f} MiB in {:.2f} s, of which training waited {:.2f} s)", save.saved.path.string(),
+                       static_cast<double>(save.saved.bytes) / (1 << 20), save.seconds, save.stall_seconds));
 }
 
 void Trainer::log_header() {

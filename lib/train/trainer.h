@@ -6,6 +6,7 @@
 #include <optional>
 #include <string>
 
+#include "checkpoint/async_save.h"
 #include "comm/mpi_session.h"
 #include "comm/watchdog.h"
 #include "metrics/run_log.h"
@@ -47,6 +48,9 @@ class Trainer {
 
  private:
   enum class Reason : uint8_t { None, Finished, StopStep, Preempted };
+  enum class SaveMode : uint8_t { Waited, Background };
+
+  [[nodiscard]] Reason train_stages();
 
   void prepare_directory();
   [[nodiscard]] std::optional<std::filesystem::path> find_start();
@@ -54,7 +58,14 @@ class Trainer {
   [[nodiscard]] Reason train_stage();
   void one_step();
   void validate_now();
+  // Writes, and returns when the checkpoint is there.
   [[nodiscard]] std::filesystem::path save(CheckpointRole role);
+  // Begins to write one that training does not wait for.
+  void save_in_background();
+  // Ends a save that runs in the background.
+  void finish_save();
+  void report(const FinishedSave& save, SaveMode mode);
+  [[nodiscard]] SaveOptions save_options();
   [[nodiscard]] Reason reason_to_stop();
   void log_header();
   void log_step(const StepResult& result, double seconds);
@@ -72,6 +83,7 @@ class Trainer {
   Watchdog watchdog_;
   Progress progress_;
   std::unique_ptr<StageState> stage_;
+  AsyncSaver saver_;  // after the stage, whose tensors it reads
   std::optional<int64_t> saved_step_;  // of the last checkpoint of this process
   double started_ = 0;                 // seconds, monotonic
   double smooth_step_seconds_ = 0;     // for the time left
