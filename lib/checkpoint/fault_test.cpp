@@ -8,6 +8,7 @@
 #include <csignal>
 #include <mutex>
 
+#include "checkpoint/async_save.h"
 #include "checkpoint/checkpoint_test_support.h"
 #include "checkpoint/directory_names.h"
 #include "checkpoint/find.h"
@@ -47,6 +48,7 @@ struct KilledSave {
   int64_t step = 0;
   uint64_t seed = 0;
   Replacement replacement = Replacement::Exchange;
+  enum class Mode : uint8_t { Waited, Background } mode = Mode::Waited;
 };
 int signal_of_save(const fs::path& run, const KilledSave& save, int fatal) {
   return signal_in_child([&] {
@@ -64,7 +66,14 @@ int signal_of_save(const fs::path& run, const KilledSave& save, int fatal) {
       }
     };
     run_ranks(save.size, [&](HostComm& comm, int rank) {
-      save_checkpoint(comm, run, content_of(state, save.step, rank, save.size), options);
+      if (save.mode == KilledSave::Mode::Waited) {
+        save_checkpoint(comm, run, content_of(state, save.step, rank, save.size), options);
+        return;
+      }
+      AsyncSaver saver(comm, options, 2 * Staging::kBytes);
+      saver.begin(run, content_of(state, save.step, rank, save.size));
+      saver.release_tensors();
+      static_cast<void>(saver.finish());
     });
   });
 }
@@ -74,14 +83,15 @@ int signal_of_save(const fs::path& run, const KilledSave& save, int fatal) {
 TEST_CASE("a kill at every point of a save leaves a whole checkpoint, old or new", "[checkpoint]") {
   const std::vector<NamedTensor> old_state = global_state(1);
   const std::vector<NamedTensor> new_state = global_state(2);
-  for (const int size : {1, 2}) {
+  using Mode = KilledSave::Mode;
+  for (const auto& [size, mode] : {std::pair(1, Mode::Waited), std::pair(2, Mode::Waited), std::pair(2, Mode::Background)}) {
     int old_found = 0;
     int new_found = 0;
     for (int fatal = 0;; ++fatal) {
-      CAPTURE(size, fatal);
+      CAPTURE(size, static_cast<int>(mode), fatal);
       const TemporaryDirectory run(TemporaryDirectory::fast_parent());
       save_alone(run.path(), old_state, 10);
-      const int signal = signal_of_save(run.path(), {.size = size, .step = 20, .seed = 2}, fatal);
+      const int signal = signal_of_save(run.path(), {.size = size, .step = 20, .seed = 2, .mode = mode}, fatal);
       if (signal == 0) {
         break;  // the save has fewer points than that
       }

@@ -333,6 +333,17 @@ TEST_CASE("retention keeps the newest and the ends of stages", "[checkpoint]") {
                                                           "step_00000050", "step_00000060"});
 }
 
+TEST_CASE("major checkpoints are kept for good", "[checkpoint]") {
+  const TemporaryDirectory run;
+  const std::vector<NamedTensor> state = global_state(10);
+  SelfHostComm comm;
+  for (int64_t step = 10; step <= 90; step += 10) {
+    save_checkpoint(comm, run.path(), content_of(state, step), {.keep = 2, .major_every = 40});
+  }
+  CHECK(names_in(checkpoints_directory(run.path())) ==
+        std::vector<std::string>{"latest", "step_00000040", "step_00000070", "step_00000080", "step_00000090"});
+}
+
 TEST_CASE("only names of steps are steps", "[checkpoint]") {
   CHECK(step_name(100) == "step_00000100");
   CHECK(parse_step_name("step_00000100") == 100);
