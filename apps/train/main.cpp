@@ -4,6 +4,7 @@
 #include <optional>
 #include <string>
 
+#include "comm/launch_check.h"
 #include "train/launch.h"
 #include "train/versions.h"
 
@@ -82,6 +83,9 @@ int main(int argc, char** argv) {
       return code;
     }
     if (flags.print_recipe || flags.check) {
+      if (launched_rank(Env::process()) != 0) {
+        return 0;  // under mpirun one rank speaks
+      }
       fmt::print("{}", flags.print_recipe ? print_recipe(flags.launch) : check_recipe_plan(flags.launch, flags.world));
       return 0;
     }

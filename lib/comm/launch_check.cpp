@@ -30,4 +30,13 @@ void check_launch(const Env& env, int mpi_size) {
   }
 }
 
+int64_t launched_rank(const Env& env) {
+  for (const char* variable : {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID"}) {
+    if (const auto rank = env.get_int(variable)) {
+      return *rank;
+    }
+  }
+  return 0;
+}
+
 }  // namespace longhaul

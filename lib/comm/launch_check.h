@@ -10,4 +10,7 @@ namespace longhaul {
 // Open MPI's own launcher confirms (OMPI_COMM_WORLD_SIZE) is always right, also inside a larger Slurm allocation.
 void check_launch(const Env& env, int mpi_size);
 
+// This process's rank as the launcher counts, for what is printed without MPI; 0 when nothing launched it.
+[[nodiscard]] int64_t launched_rank(const Env& env);
+
 }  // namespace longhaul

@@ -1,6 +1,8 @@
 // See mpi_session.h.
 #include "comm/mpi_session.h"
 
+#include <fmt/format.h>
+
 #include <array>
 #include <cstdio>
 #include <cstdlib>
@@ -60,7 +62,10 @@ int MpiSession::fail(const std::exception_ptr& failure) noexcept {
   } catch (...) {
   }
   if (is_reported_here) {
-    std::fprintf(stderr, "[rank %d %s] %s\n", world_->rank(), host_name_.c_str(), message.c_str());
+    // What ranks agreed on names its rank already: "[rank 2] …" becomes "[rank 2 host] …".
+    const std::string own = fmt::format("[rank {}] ", world_->rank());
+    const std::string text = message.starts_with(own) ? message.substr(own.size()) : message;
+    fmt::print(stderr, "[rank {} {}] {}\n", world_->rank(), host_name_, text);
   }
   if (!all_ranks_know) {
     abort(exit_code);

@@ -5,6 +5,8 @@
 
 namespace longhaul {
 
+std::string cuda_version() { return fmt::format("{}.{}", CUDART_VERSION / 1000, CUDART_VERSION % 1000 / 10); }
+
 std::vector<GpuInfo> find_gpus() {
   int count = 0;
   if (cudaGetDeviceCount(&count) != cudaSuccess) {

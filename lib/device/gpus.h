@@ -22,6 +22,8 @@ struct GpuInfo {
 [[nodiscard]] std::vector<GpuInfo> find_gpus();
 // With free_bytes, which needs a context on the GPU. DeviceError when there is no such GPU.
 [[nodiscard]] GpuInfo memory_of(Device device);
+// The version of CUDA that this program was built with ("13.0"), or "built without".
+[[nodiscard]] std::string cuda_version();
 // "none", or one line a GPU: "cuda:0 NVIDIA H200, compute 9.0, 132 multiprocessors, 139.8 GiB".
 [[nodiscard]] std::string describe_gpus();
 

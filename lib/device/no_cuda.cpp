@@ -34,6 +34,7 @@ void release_pinned(std::byte*) noexcept {}
 
 }  // namespace cuda
 
+std::string cuda_version() { return "built without"; }
 std::vector<GpuInfo> find_gpus() { return {}; }
 
 GpuInfo memory_of(Device device) { throw_no_cuda(fmt::format("the memory of {} was asked for", to_string(device))); }

@@ -12,6 +12,7 @@
 #include "config/write.h"
 #include "device/blas.h"
 #include "train/placement.h"
+#include "train/versions.h"
 
 namespace longhaul {
 namespace {
@@ -70,7 +71,7 @@ FaultHook fault_from(const Env& env) {
 std::string check_recipe_plan(const LaunchOptions& options, std::optional<int64_t> world) {
   const Recipe recipe = read_recipe(options);
   const ParallelOptions first = recipe.stages.front().parallel.apply(recipe.parallel);
-  return plan_table(recipe, make_plan(recipe, narrow<int>(world.value_or(first.pipeline * first.data * first.context))));
+  return versions_text("train") + "\n" + plan_table(recipe, make_plan(recipe, narrow<int>(world.value_or(first.pipeline * first.data * first.context))));
 }
 
 std::string print_recipe(const LaunchOptions& options) { return config::dump(read_recipe(options)); }

@@ -50,8 +50,9 @@ Device place_rank(const Recipe& recipe, const HostComm& world) {
   }
   const auto count = static_cast<int>(gpus.size());
   if (world.local_size() > count && !may_share_gpus(recipe, world)) {
-    throw RecipeError("{} ranks on this host share {} GPUs, which NCCL cannot do; start one rank a GPU, or use --set runtime.communicator=staged",
-                      world.local_size(), count);
+    throw DeviceError("{} ranks on this host, but only {} visible GPUs, and NCCL wants one for each; start {} ranks a host, or use "
+                      "--set runtime.communicator=staged, which is slow",
+                      world.local_size(), count, count);
   }
   return {.kind = DeviceKind::Cuda, .index = world.local_rank() % count};
 }

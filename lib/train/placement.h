@@ -9,7 +9,7 @@
 namespace longhaul {
 
 // The device of this rank. GPUs are given out by the rank's number on its node. DeviceError when the recipe wants a GPU and
-// there is none, RecipeError when ranks would have to share GPUs that the communicator cannot share.
+// there is none, or when ranks would have to share GPUs that the communicator cannot share.
 [[nodiscard]] Device place_rank(const Recipe& recipe, const HostComm& world);
 
 // Throws OutOfMemoryError when the planned memory of this rank, in any stage, is more than its GPU has free; ranks that share

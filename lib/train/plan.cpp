@@ -55,7 +55,9 @@ void plan_stage(const Recipe& recipe, const StageOptions& options, int world_siz
     try {
       compute();
     } catch (const RecipeError& error) {
-      report(key, error.what());
+      const std::string_view text = error.what();
+      const std::string own = key + ": ";  // the report names the key itself
+      report(key, std::string(text.starts_with(own) ? text.substr(own.size()) : text));
     }
   };
   attempt("parallel", [&] { plan.grid = ParallelGrid::create(parallel, world_size); });

@@ -7,6 +7,8 @@
 #include <nlohmann/json.hpp>
 
 #include "comm/mpi_session.h"
+#include "comm/nccl_device_comm.h"
+#include "device/gpus.h"
 
 namespace longhaul {
 namespace {
@@ -17,8 +19,8 @@ nlohmann::ordered_json versions() {
   return {{"longhaul", LH_VERSION},
           {"mpi", one_line(mpi_version())},
           {"hdf5", H5_VERS_INFO},
-          {"cuda", "built without"},
-          {"nccl", "built without"},
+          {"cuda", cuda_version()},
+          {"nccl", nccl_version()},
           {"compiler", "g++ " __VERSION__}};
 }
 

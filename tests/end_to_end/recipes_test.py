@@ -58,6 +58,11 @@ class GoodRecipe(RecipeCase):
                     self.assertIn(text, result.stdout)
                 self.assertEqual("", result.stderr)
 
+    def test_check_under_mpirun_prints_one_plan(self):
+        result = self.train(driver.RECIPES / "tiny_k3.yaml", ranks=2, flags=["--check"])
+        self.assertEqual(1, result.stdout.count("total: "), result)
+        self.assertEqual(1, result.stdout.count("active without the embedding"), result)
+
     def test_printed_recipe_loads_again_and_prints_the_same(self):
         for recipe in self.recipes:
             with self.subTest(recipe.name):

@@ -1,0 +1,167 @@
+// Where a GPU's time goes while any CUDA program runs: a library that CUDA loads by itself,
+//
+//   CUDA_INJECTION64_PATH=libgpu_trace.so GPU_TRACE_SKIP_SECONDS=5 train --recipe …
+//
+// records every kernel and copy, and when the program ends prints their times by name and the share of the time between the
+// first and the last in which the GPU was busy. The environment is read here because the traced program knows nothing of it:
+//   GPU_TRACE_SKIP_SECONDS  what starts in the first seconds is left out (loading, first use of libraries)
+//   GPU_TRACE_OUTPUT        a file instead of standard error
+#include <cupti.h>
+#include <cxxabi.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <map>
+#include <mutex>
+#include <string>
+#include <vector>
+
+namespace {
+
+constexpr size_t kBufferBytes = size_t{8} << 20;
+constexpr size_t kShownKernels = 40;
+
+struct Span {
+  uint64_t begin, end;  // nanoseconds
+};
+
+struct Kind {
+  uint64_t calls = 0;
+  uint64_t nanoseconds = 0;
+};
+
+// One process, one trace. CUPTI calls back from threads of its own.
+struct Trace {
+  std::mutex mutex;
+  std::map<std::string, Kind> kinds;
+  std::vector<Span> spans;
+  uint64_t first_kept = 0;
+
+  void add(const std::string& name, uint64_t begin, uint64_t end) {
+    const std::scoped_lock lock(mutex);
+    if (begin < first_kept) {
+      return;
+    }
+    Kind& kind = kinds[name];
+    ++kind.calls;
+    kind.nanoseconds += end - begin;
+    spans.push_back({begin, end});
+  }
+};
+
+Trace& trace() {
+  static Trace* const instance = new Trace;  // outlives every other static: used in an atexit handler
+  return *instance;
+}
+
+// Names without template arguments and parameters, so that one kernel is one line.
+std::string short_name(const char* mangled) {
+  int status = 0;
+  char* const text = abi::__cxa_demangle(mangled, nullptr, nullptr, &status);
+  std::string name = status == 0 ? text : mangled;
+  std::free(text);
+  if (name.starts_with("void ")) {
+    name.erase(0, 5);
+  }
+  return name.substr(0, std::min(name.find('('), size_t{110}));
+}
+
+const char* copy_name(uint8_t kind) {
+  switch (kind) {
+    case CUPTI_ACTIVITY_MEMCPY_KIND_HTOD: return "[copy to the GPU]";
+    case CUPTI_ACTIVITY_MEMCPY_KIND_DTOH: return "[copy to the host]";
+    default: return "[copy on the GPU]";
+  }
+}
+
+void CUPTIAPI give_buffer(uint8_t** buffer, size_t* size, size_t* max_records) {
+  *size = kBufferBytes;
+  *max_records = 0;
+  *buffer = static_cast<uint8_t*>(std::aligned_alloc(8, kBufferBytes));
+}
+
+void CUPTIAPI take_buffer(CUcontext, uint32_t, uint8_t* buffer, size_t, size_t valid) {
+  CUpti_Activity* record = nullptr;
+  while (cuptiActivityGetNextRecord(buffer, valid, &record) == CUPTI_SUCCESS) {
+    if (record->kind == CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL) {
+      const auto* kernel = reinterpret_cast<const CUpti_ActivityKernel9*>(record);
+      trace().add(short_name(kernel->name), kernel->start, kernel->end);
+    } else if (record->kind == CUPTI_ACTIVITY_KIND_MEMCPY) {
+      const auto* copy = reinterpret_cast<const CUpti_ActivityMemcpy6*>(record);
+      trace().add(copy_name(copy->copyKind), copy->start, copy->end);
+    } else if (record->kind == CUPTI_ACTIVITY_KIND_MEMSET) {
+      const auto* set = reinterpret_cast<const CUpti_ActivityMemset4*>(record);
+      trace().add("[memset]", set->start, set->end);
+    }
+  }
+  std::free(buffer);
+}
+
+// Nanoseconds covered by at least one span.
+uint64_t covered(std::vector<Span> spans) {
+  std::sort(spans.begin(), spans.end(), [](const Span& a, const Span& b) { return a.begin < b.begin; });
+  uint64_t total = 0, reached = 0;
+  for (const Span& span : spans) {
+    const uint64_t begin = std::max(span.begin, reached);
+    if (span.end > begin) {
+      total += span.end - begin;
+      reached = span.end;
+    }
+  }
+  return total;
+}
+
+void report() {
+  cuptiActivityFlushAll(CUPTI_ACTIVITY_FLAG_FLUSH_FORCED);
+  const std::scoped_lock lock(trace().mutex);
+  if (trace().spans.empty()) {
+    return;
+  }
+  const char* const path = std::getenv("GPU_TRACE_OUTPUT");
+  std::FILE* const out = path != nullptr ? std::fopen(path, "w") : stderr;
+  if (out == nullptr) {
+    std::fprintf(stderr, "gpu_trace: cannot write %s\n", path);
+    return;
+  }
+  uint64_t begin = UINT64_MAX, end = 0, total = 0;
+  for (const Span& span : trace().spans) {
+    begin = std::min(begin, span.begin);
+    end = std::max(end, span.end);
+  }
+  std::vector<std::pair<std::string, Kind>> rows(trace().kinds.begin(), trace().kinds.end());
+  std::sort(rows.begin(), rows.end(), [](const auto& a, const auto& b) { return a.second.nanoseconds > b.second.nanoseconds; });
+  for (const auto& [name, kind] : rows) {
+    total += kind.nanoseconds;
+  }
+  const double wall = static_cast<double>(end - begin) * 1e-6;
+  std::fprintf(out, "GPU busy %.1f %% of %.1f ms; %zu kernels and copies\n", 1e-4 * static_cast<double>(covered(trace().spans)) / wall, wall,
+               trace().spans.size());
+  std::fprintf(out, "%10s %7s %9s %10s  %s\n", "ms", "share", "calls", "us each", "name");
+  for (size_t i = 0; i < std::min(rows.size(), kShownKernels); ++i) {
+    const Kind& kind = rows[i].second;
+    std::fprintf(out, "%10.2f %6.2f%% %9llu %10.1f  %s\n", static_cast<double>(kind.nanoseconds) * 1e-6,
+                 100.0 * static_cast<double>(kind.nanoseconds) / static_cast<double>(total), static_cast<unsigned long long>(kind.calls),
+                 static_cast<double>(kind.nanoseconds) * 1e-3 / static_cast<double>(kind.calls), rows[i].first.c_str());
+  }
+  if (path != nullptr) {
+    std::fclose(out);
+  }
+}
+
+}  // namespace
+
+// CUDA calls this when it is initialised in a process that has the library in CUDA_INJECTION64_PATH.
+extern "C" __attribute__((visibility("default"))) int InitializeInjection() {
+  const char* const skip = std::getenv("GPU_TRACE_SKIP_SECONDS");
+  uint64_t now = 0;
+  cuptiActivityRegisterCallbacks(give_buffer, take_buffer);
+  cuptiGetTimestamp(&now);
+  trace().first_kept = now + static_cast<uint64_t>(1e9 * (skip != nullptr ? std::atof(skip) : 0.0));
+  cuptiActivityEnable(CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL);
+  cuptiActivityEnable(CUPTI_ACTIVITY_KIND_MEMCPY);
+  cuptiActivityEnable(CUPTI_ACTIVITY_KIND_MEMSET);
+  std::atexit(report);
+  return 1;
+}
