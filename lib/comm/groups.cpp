@@ -14,7 +14,8 @@ NcclChannels channels_of(GroupKind kind) {
   return kind == GroupKind::Pipeline || kind == GroupKind::Context ? NcclChannels::Neighbours : NcclChannels::None;
 }
 
-std::unique_ptr<DeviceComm> make_device_comm(HostComm& host, GroupKind kind, DeviceCommOptions device_options, const GroupsOptions& options) {
+std::unique_ptr<DeviceComm> make_device_comm(HostComm& host, GroupKind kind, DeviceCommOptions device_options,
+                                             const GroupsOptions& options) {
   if (options.data_plane == DataPlane::Mpi) {
     return host.make_cpu_device_comm(std::move(device_options));
   }

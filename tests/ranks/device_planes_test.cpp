@@ -45,7 +45,8 @@ int64_t rows_between(int from, int to) { return (from * 3 + to * 5 + 1) % 4; }
 
 }  // namespace
 
-TEMPLATE_TEST_CASE("every plane sums, takes the largest and scatters", "[comm][cuda][np1][np2][np3][np4]", float, double, int32_t, int64_t) {
+TEMPLATE_TEST_CASE("every plane sums, takes the largest and scatters", "[comm][cuda][np1][np2][np3][np4]", float, double, int32_t,
+                   int64_t) {
   HostComm& world = rank_world();
   for (const DevicePlane& plane : DevicePlanes(NcclChannels::None)) {
     INFO(plane.name);
@@ -143,7 +144,9 @@ TEST_CASE("every plane passes data around a ring both ways", "[comm][cuda][np1][
   for (const DevicePlane& plane : DevicePlanes()) {
     INFO(plane.name);
     for (const int64_t n : {0, 3, 1 << 20}) {  // 4 MiB: more than any plane sends ahead
-      const auto of = [&](int rank, int way) { return filled<int32_t>(n, [&](int64_t i) { return narrow<int32_t>(i) * 8 + rank * 2 + way; }); };
+      const auto of = [&](int rank, int way) {
+        return filled<int32_t>(n, [&](int64_t i) { return narrow<int32_t>(i) * 8 + rank * 2 + way; });
+      };
       Tensor forward = plane.up(of(world.rank(), 0)), backward = plane.up(of(world.rank(), 1));
       for (int step = 0; step < world.size(); ++step) {  // after as many steps each part is at home again
         Tensor arrived = plane.up(Tensor::zeros(DType::I32, {n})), returned = plane.up(Tensor::zeros(DType::I32, {n}));
@@ -176,7 +179,9 @@ TEST_CASE("every plane carries a pipeline in which both neighbours send first", 
       continue;  // transfers_test.cpp has MPI itself
     }
     INFO(plane.name);
-    const auto of = [&](int from, int m) { return filled<int32_t>(kElements, [&](int64_t i) { return narrow<int32_t>(i) + 1000 * from + m; }); };
+    const auto of = [&](int from, int m) {
+      return filled<int32_t>(kElements, [&](int64_t i) { return narrow<int32_t>(i) + 1000 * from + m; });
+    };
     std::vector<PendingTransfer> sends;
     std::vector<Tensor> kept;  // freeing memory would wait for the sends under way
     const auto receive = [&](int peer, int m) {
@@ -221,7 +226,8 @@ TEST_CASE("groups of a grid reach the GPU and the host", "[comm][cuda][np1][np2]
     SKIP("no GPU");
   }
   const int size = world.size();
-  const ParallelGrid grid = ParallelGrid::create({.pipeline = size > 1 ? 2 : 1, .data = size > 2 ? 2 : 1, .expert = size > 2 ? 2 : 1}, size);
+  const int64_t halves = size > 2 ? 2 : 1;
+  const ParallelGrid grid = ParallelGrid::create({.pipeline = size > 1 ? 2 : 1, .data = halves, .expert = halves}, size);
   std::vector<DataPlane> kinds = {DataPlane::Staged};
   if ((planes.end() - 1)->name == "nccl") {
     kinds.push_back(DataPlane::Nccl);

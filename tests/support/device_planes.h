@@ -81,7 +81,9 @@ class DevicePlanes {
  private:
   [[nodiscard]] static std::unique_ptr<DeviceComm> inner() { return rank_world().make_cpu_device_comm({.name = "inner"}); }
   [[nodiscard]] static DeviceCommOptions options() { return {.name = "test", .journal = &rank_journal()}; }
-  void add(std::string name, std::unique_ptr<DeviceComm> comm, CudaContext* cuda) { planes_.emplace_back(std::move(name), std::move(comm), cuda); }
+  void add(std::string name, std::unique_ptr<DeviceComm> comm, CudaContext* cuda) {
+    planes_.emplace_back(std::move(name), std::move(comm), cuda);
+  }
 
   std::optional<CudaContext> cuda_;
   std::vector<DevicePlane> planes_;
