@@ -1,23 +1,16 @@
 // Validation of arguments and choice of backend for Kimi Delta Attention; see kda.h.
 #include "kernels/kda/kda.h"
 
+#include <initializer_list>
+#include <utility>
+
 #include "kernels/expect.h"
 #include "kernels/kda/kda_cpu.h"
+#include "kernels/kda/kda_cuda.h"
 #include "kernels/no_cuda.h"
 
 namespace longhaul {
 namespace {
-
-// True when a GPU is planned for: the arguments are valid and there is nothing else to plan without a CUDA version.
-bool is_plan_for_cuda(const ExecContext& ctx, std::string_view op) {
-  if (ctx.device().kind == DeviceKind::Cpu) {
-    return false;
-  }
-  if (!ctx.is_planning()) {
-    throw_no_cuda(op);
-  }
-  return true;
-}
 
 // Checks what forward and backward share and returns the sizes.
 template <class Op>
@@ -83,6 +76,55 @@ kda::Dims validate(std::string_view name, const KdaBackward& op) {
   return dims;
 }
 
+// What the CUDA versions need beyond that. Alignment is known when there is memory.
+void expect_cuda_sizes(std::string_view name, const kda::Dims& dims) {
+  const auto check = [&](std::string_view what, int64_t size) {
+    if (size < cuda::kKdaDimStep || size > cuda::kKdaMaxDim || size % cuda::kKdaDimStep != 0) {
+      throw ShapeError("{}: {} must be a multiple of {} up to {} on a GPU, got {}", name, what, cuda::kKdaDimStep, cuda::kKdaMaxDim, size);
+    }
+  };
+  check("key_dim", dims.key_dim);
+  check("value_dim", dims.value_dim);
+  constexpr int64_t kMostHeads = 2048;  // heads times slices of the value dimension are the second dimension of a grid
+  if (dims.heads > kMostHeads) {
+    throw ShapeError("{}: q must have at most {} heads on a GPU, got {}", name, kMostHeads, dims.heads);
+  }
+}
+
+void expect_aligned(std::string_view name, std::initializer_list<std::pair<std::string_view, const TensorView*>> arguments) {
+  constexpr uintptr_t kBytes = 16;
+  for (const auto& [argument, view] : arguments) {
+    if (view->is_present() && view->numel() > 0 && reinterpret_cast<uintptr_t>(view->raw()) % kBytes != 0) {
+      throw ShapeError("{}: {} must begin at a multiple of {} bytes on a GPU; copy it to a tensor of its own", name, argument, kBytes);
+    }
+  }
+}
+
+// Here is the choice among CUDA versions: so far the general one serves all calls.
+void forward_cuda(ExecContext& ctx, const KdaForward& op, const kda::Dims& dims) {
+  expect_cuda_sizes("kda_forward", dims);
+  const ArenaScope scope(ctx.scratch());
+  const cuda::KdaScratch scratch = cuda::take_kda_scratch(ctx.scratch(), op);
+  if (ctx.is_planning()) {
+    return;
+  }
+  expect_aligned("kda_forward", {{"v", &op.v}, {"o", &op.o}, {"initial_state", &op.initial_state}, {"final_state", &op.final_state},
+                                 {"chunk_states", &op.chunk_states}});
+  cuda::kda_forward(ctx, op, scratch);
+}
+
+void backward_cuda(ExecContext& ctx, const KdaBackward& op, const kda::Dims& dims) {
+  expect_cuda_sizes("kda_backward", dims);
+  const ArenaScope scope(ctx.scratch());
+  const cuda::KdaScratch scratch = cuda::take_kda_scratch(ctx.scratch(), op);
+  if (ctx.is_planning()) {
+    return;
+  }
+  expect_aligned("kda_backward", {{"d_o", &op.d_o}, {"v", &op.v}, {"dv", &op.dv}, {"chunk_states", &op.chunk_states},
+                                  {"dfinal_state", &op.dfinal_state}, {"dinitial_state", &op.dinitial_state}});
+  cuda::kda_backward(ctx, op, scratch);
+}
+
 }  // namespace
 
 void kda_forward(ExecContext& ctx, const KdaForward& op) {
@@ -90,7 +132,8 @@ void kda_forward(ExecContext& ctx, const KdaForward& op) {
   if (op.chunk_states.is_present()) {
     validate_chunk_states("kda_forward", op.chunk_states, accurate_type(op.q.dtype()), dims);
   }
-  if (is_plan_for_cuda(ctx, "kda_forward")) {
+  if (ctx.device().kind == DeviceKind::Cuda) {
+    forward_cuda(ctx, op, dims);
     return;
   }
   dispatch_float(op.q.dtype(), "kda_forward", [&](auto zero) { kda::forward_cpu<decltype(zero)>(ctx, op, dims); });
@@ -101,7 +144,10 @@ void kda_recurrent_forward(ExecContext& ctx, const KdaForward& op) {
   if (op.chunk_states.is_present()) {
     throw UsageError("kda_recurrent_forward: chunk_states must be absent; only kda_forward has chunks");
   }
-  if (is_plan_for_cuda(ctx, "kda_recurrent_forward")) {
+  if (ctx.device().kind == DeviceKind::Cuda) {
+    if (!ctx.is_planning()) {
+      throw_no_cuda("kda_recurrent_forward");
+    }
     return;
   }
   dispatch_float(op.q.dtype(), "kda_recurrent_forward",
@@ -110,7 +156,8 @@ void kda_recurrent_forward(ExecContext& ctx, const KdaForward& op) {
 
 void kda_backward(ExecContext& ctx, const KdaBackward& op) {
   const kda::Dims dims = validate("kda_backward", op);
-  if (is_plan_for_cuda(ctx, "kda_backward")) {
+  if (ctx.device().kind == DeviceKind::Cuda) {
+    backward_cuda(ctx, op, dims);
     return;
   }
   dispatch_float(op.q.dtype(), "kda_backward", [&](auto zero) { kda::backward_cpu<decltype(zero)>(ctx, op, dims); });
