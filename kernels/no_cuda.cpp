@@ -1,5 +1,6 @@
 // Stands in for the CUDA versions of all operations in builds without the CUDA backend, so that callers need no #ifdef.
 #include "kernels/adamw/adamw_cuda.h"
+#include "kernels/attention/attention_cuda.h"
 #include "kernels/attn_res_mix/attn_res_mix_cuda.h"
 #include "kernels/cross_entropy/cross_entropy_cuda.h"
 #include "kernels/decay_gate/decay_gate_cuda.h"
@@ -26,6 +27,8 @@
 namespace longhaul::cuda {
 
 void adamw(ExecContext&, const AdamW&) { throw_no_cuda("adamw"); }
+void attention_forward(ExecContext&, const AttentionForward&, const AttentionScratch&) { throw_no_cuda("attention_forward"); }
+void attention_backward(ExecContext&, const AttentionBackward&, const AttentionScratch&) { throw_no_cuda("attention_backward"); }
 void attn_res_mix_forward(ExecContext&, const AttnResMixForward&) { throw_no_cuda("attn_res_mix_forward"); }
 void attn_res_mix_backward(ExecContext&, const AttnResMixBackward&, const AttnResMixScratch&) { throw_no_cuda("attn_res_mix_backward"); }
 void linear_cross_entropy(ExecContext&, const LinearCrossEntropy&, const CrossEntropyScratch&) { throw_no_cuda("linear_cross_entropy"); }

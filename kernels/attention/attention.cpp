@@ -1,22 +1,29 @@
 // Validation of arguments and choice of backend for causal attention; see attention.h.
 #include "kernels/attention/attention.h"
 
+#include <algorithm>
+
 #include "kernels/attention/attention_cpu.h"
+#include "kernels/attention/attention_cuda.h"
 #include "kernels/expect.h"
-#include "kernels/no_cuda.h"
 
 namespace longhaul {
 namespace {
 
-// True when a GPU is planned for: the arguments are valid and there is nothing else to plan without a CUDA version.
-bool is_plan_for_cuda(const ExecContext& ctx, std::string_view op) {
-  if (ctx.device().kind == DeviceKind::Cpu) {
-    return false;
+// Scratch of the CUDA version. `d_o` is absent forward.
+cuda::AttentionScratch take_scratch(std::string_view name, Arena& scratch, const attention::Dims& dims, DType compute, const TensorView& d_o) {
+  if (std::max(dims.key_dim, dims.value_dim) > cuda::kMaxAttentionDim) {
+    throw ShapeError("{}: on a GPU key_dim and value_dim are at most {}, got {} and {}; run it with the cpu backend", name,
+                     cuda::kMaxAttentionDim, dims.key_dim, dims.value_dim);
   }
-  if (!ctx.is_planning()) {
-    throw_no_cuda(op);
+  cuda::AttentionScratch result{.tile_starts = take(scratch, "attention.tile_starts", DType::I64, {dims.documents + 1})};
+  if (d_o.is_present()) {
+    result.delta = take(scratch, "attention.delta", DType::F32, {dims.tokens, dims.heads});
+    if (compute == DType::BF16 && d_o.dtype() == DType::F32) {
+      result.rounded_d_o = take(scratch, "attention.rounded_d_o", DType::BF16, d_o.shape());
+    }
   }
-  return true;
+  return result;
 }
 
 template <class Op>
@@ -48,7 +55,12 @@ attention::Dims validate_inputs(std::string_view name, const Op& op) {
 
 void attention_forward(ExecContext& ctx, const AttentionForward& op) {
   const attention::Dims dims = validate_inputs("attention_forward", op);
-  if (is_plan_for_cuda(ctx, "attention_forward")) {
+  if (ctx.device().kind == DeviceKind::Cuda) {
+    const ArenaScope scope(ctx.scratch());
+    const cuda::AttentionScratch scratch = take_scratch("attention_forward", ctx.scratch(), dims, op.q.dtype(), {});
+    if (!ctx.is_planning()) {
+      cuda::attention_forward(ctx, op, scratch);
+    }
     return;
   }
   dispatch_float(op.q.dtype(), "attention_forward",
@@ -66,7 +78,12 @@ void attention_backward(ExecContext& ctx, const AttentionBackward& op) {
   expect_rows("attention_backward", "dq", op.dq, compute, keys);
   expect_rows("attention_backward", "dk", op.dk, compute, keys);
   expect_rows("attention_backward", "dv", op.dv, compute, values);
-  if (is_plan_for_cuda(ctx, "attention_backward")) {
+  if (ctx.device().kind == DeviceKind::Cuda) {
+    const ArenaScope scope(ctx.scratch());
+    const cuda::AttentionScratch scratch = take_scratch("attention_backward", ctx.scratch(), dims, compute, op.d_o);
+    if (!ctx.is_planning()) {
+      cuda::attention_backward(ctx, op, scratch);
+    }
     return;
   }
   dispatch_float(compute, "attention_backward",

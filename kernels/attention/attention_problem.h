@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cmath>
+#include <cstring>
 #include <vector>
 
 #include "kernels/attention/attention.h"
@@ -52,11 +53,25 @@ struct AttentionProblem {
     return p;
   }
 
-  // Rows [begin, end) of dimension 0, copied.
+  // Rows [begin, end) of dimension 0 of a contiguous tensor, copied.
   [[nodiscard]] static Tensor rows(const TensorView& view, int64_t begin, int64_t end) {
-    return converted(view.slice(0, begin, end), view.dtype());
+    const TensorView from = view.slice(0, begin, end);
+    Tensor to(view.dtype(), from.shape());
+    if (from.numel() > 0) {
+      std::memcpy(to.view().raw(), from.raw(), static_cast<size_t>(from.bytes()));
+    }
+    return to;
   }
 };
+
+// A tensor of any type with all bits set: NaN in f32, f64 and bf16.
+[[nodiscard]] inline Tensor all_bits_set(DType dtype, const Shape& shape) {
+  Tensor tensor(dtype, shape);
+  if (shape.numel() > 0) {
+    std::memset(tensor.view().raw(), 0xff, static_cast<size_t>(tensor.view().bytes()));
+  }
+  return tensor;
+}
 
 struct AttentionResult {
   Tensor o, lse;
