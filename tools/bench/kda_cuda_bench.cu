@@ -1,6 +1,6 @@
 // Checks and times the CUDA kernels of Kimi Delta Attention on a GPU. It needs nvcc alone:
 //   nvcc -gencode=arch=compute_90a,code=sm_90a -std=c++20 -O3 -I. tools/bench/kda_cuda_bench.cu -o kda_cuda_bench
-//   kda_cuda_bench check | time | profile
+//   kda_cuda_bench check | time | backward | profile
 // The reference is the recurrence of Kimi Linear, arXiv:2510.26692, eq. 1, token by token in double on the same inputs.
 #include <cuda_runtime.h>
 
@@ -12,7 +12,8 @@
 #include <string>
 #include <vector>
 
-#include "kernels/kda/cuda/forward.cu"  // NOLINT(bugprone-suspicious-include): its parts are timed one by one
+#include "kernels/kda/cuda/backward.cu"  // NOLINT(bugprone-suspicious-include): its parts are timed one by one
+#include "kernels/kda/cuda/forward.cu"   // NOLINT(bugprone-suspicious-include)
 
 namespace {
 
@@ -131,6 +132,13 @@ __global__ void fill_normal_kernel(float* x, int64_t count, uint64_t seed, float
   const int64_t i = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
   if (i < count) {
     x[i] = scale * normal(seed, static_cast<uint64_t>(i));
+  }
+}
+
+__global__ void round_kernel(const float* from, uint16_t* to, int64_t count) {
+  const int64_t i = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
+  if (i < count) {
+    to[i] = to_bf16(from[i]);
   }
 }
 
@@ -321,6 +329,147 @@ struct Reference {
   }
 };
 
+struct BackwardReferenceParams {
+  ReferenceParams forward;  // o and final_state are not written
+  const uint16_t* d_o;
+  const float* dfinal;
+  double* states;  // [tokens, heads, d, d] before each token
+  double *dq, *dk, *dv, *dg, *dbeta, *dinitial;
+};
+
+// Adds x over the block to *to; the others meet it at the next barrier.
+__device__ void add_over_block(double x, double* to) {
+  for (int mask = 16; mask > 0; mask /= 2) {
+    x += __shfl_xor_sync(0xffffffffU, x, mask);
+  }
+  if (threadIdx.x % 32 == 0) {
+    atomicAdd(to, x);
+  }
+}
+
+// One block a document and head, one thread a value column. q, k, g and beta as they are.
+__global__ void backward_reference_kernel(BackwardReferenceParams p) {
+  const ReferenceParams& f = p.forward;
+  const int d = f.dim;
+  const int e = static_cast<int>(threadIdx.x);
+  const int document = static_cast<int>(blockIdx.x) / f.heads;
+  const int head = static_cast<int>(blockIdx.x) % f.heads;
+  const int64_t state_at = static_cast<int64_t>(blockIdx.x) * d * d;
+  const int64_t begin = f.cu_seqlens[document];
+  const int64_t end = f.cu_seqlens[document + 1];
+  extern __shared__ __align__(16) double memory[];
+  double* state = memory;  // [d, d]; then its gradient
+  for (int c = 0; c < d; ++c) {
+    state[c * d + e] = f.initial[state_at + c * d + e];
+  }
+  for (int64_t t = begin; t < end; ++t) {
+    const int64_t row = t * f.heads + head;
+    double residual = bf16_double(f.in.v[row * d + e]);
+    for (int c = 0; c < d; ++c) {
+      const double before = state[c * d + e];
+      p.states[(row * d + c) * d + e] = before;
+      const double s = before * exp(static_cast<double>(f.in.g[row * d + c]));
+      state[c * d + e] = s;
+      residual -= bf16_double(f.in.k[row * d + c]) * s;
+    }
+    for (int c = 0; c < d; ++c) {
+      state[c * d + e] += f.in.beta[row] * bf16_double(f.in.k[row * d + c]) * residual;
+    }
+  }
+  for (int c = 0; c < d; ++c) {
+    state[c * d + e] = p.dfinal[state_at + c * d + e];
+  }
+  for (int64_t t = end - 1; t >= begin; --t) {
+    const int64_t row = t * f.heads + head;
+    const double beta = f.in.beta[row];
+    const double d_o = bf16_double(p.d_o[row * d + e]);
+    double residual = bf16_double(f.in.v[row * d + e]);
+    for (int c = 0; c < d; ++c) {
+      residual -= bf16_double(f.in.k[row * d + c]) * p.states[(row * d + c) * d + e] * exp(static_cast<double>(f.in.g[row * d + c]));
+    }
+    double dr = 0;
+    double dbeta = 0;
+    for (int c = 0; c < d; ++c) {
+      const double k = bf16_double(f.in.k[row * d + c]);
+      const double decayed = p.states[(row * d + c) * d + e] * exp(static_cast<double>(f.in.g[row * d + c]));
+      add_over_block(f.scale * (decayed + beta * k * residual) * d_o, p.dq + row * d + c);
+      const double ds = state[c * d + e] + f.scale * bf16_double(f.in.q[row * d + c]) * d_o;
+      state[c * d + e] = ds;
+      add_over_block(beta * ds * residual, p.dk + row * d + c);
+      dbeta += k * ds * residual;
+      dr += beta * k * ds;
+    }
+    add_over_block(dbeta, p.dbeta + row);
+    p.dv[row * d + e] = dr;
+    for (int c = 0; c < d; ++c) {
+      const double k = bf16_double(f.in.k[row * d + c]);
+      const double alpha = exp(static_cast<double>(f.in.g[row * d + c]));
+      const double before = p.states[(row * d + c) * d + e];
+      const double ds = state[c * d + e] - k * dr;
+      add_over_block(-alpha * before * dr, p.dk + row * d + c);
+      add_over_block(ds * alpha * before, p.dg + row * d + c);
+      state[c * d + e] = ds * alpha;
+    }
+  }
+  for (int c = 0; c < d; ++c) {
+    p.dinitial[state_at + c * d + e] = state[c * d + e];
+  }
+}
+
+// Gradients arriving: bf16 [tokens, heads, d], and fp32 [documents, heads, d, d].
+struct Arriving {
+  Array<uint16_t> d_o;
+  Array<float> dfinal;
+
+  explicit Arriving(const Problem& p, float scale = 1) : d_o(p.values()), dfinal(p.initial.count()) {
+    Array<float> values(p.values());
+    const auto fill = [](Array<float>& x, uint64_t seed, float size) {
+      fill_normal_kernel<<<static_cast<unsigned>((x.count() + 255) / 256), 256>>>(x.get(), x.count(), seed, size);
+    };
+    fill(values, 41, scale);
+    fill(dfinal, 42, 0.3F * scale);
+    round_kernel<<<static_cast<unsigned>((d_o.count() + 255) / 256), 256>>>(values.get(), d_o.get(), d_o.count());
+    require(cudaDeviceSynchronize(), "arriving gradients");
+  }
+};
+
+struct BackwardReference {
+  Array<double> dq, dk, dv, dg, dbeta, dinitial;
+
+  BackwardReference(const Problem& p, const Arriving& arriving)
+      : dq(p.values()), dk(p.values()), dv(p.values()), dg(p.values()), dbeta(p.sizes.tokens * p.sizes.heads),
+        dinitial(p.initial.count()) {
+    const int d = static_cast<int>(p.sizes.head_dim);
+    const int bytes = d * d * 8;
+    Array<double> states(p.values() * d);
+    for (Array<double>* x : {&dq, &dk, &dg, &dbeta}) {
+      require(cudaMemset(x->get(), 0, static_cast<size_t>(x->bytes())), "cudaMemset");
+    }
+    require(cudaFuncSetAttribute(backward_reference_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes), "reference");
+    const BackwardReferenceParams params{
+        .forward = {.in = {p.q.get(), p.k.get(), p.v.get(), nullptr, nullptr, p.g.get(), p.beta.get(), nullptr, nullptr},
+                    .cu_seqlens = p.cu_seqlens.get(),
+                    .initial = p.initial.get(),
+                    .heads = static_cast<int>(p.sizes.heads),
+                    .dim = d,
+                    .raw = false,
+                    .scale = 1.0F / std::sqrt(static_cast<float>(d)),
+                    .o = nullptr,
+                    .final_state = nullptr},
+        .d_o = arriving.d_o.get(),
+        .dfinal = arriving.dfinal.get(),
+        .states = states.get(),
+        .dq = dq.get(),
+        .dk = dk.get(),
+        .dv = dv.get(),
+        .dg = dg.get(),
+        .dbeta = dbeta.get(),
+        .dinitial = dinitial.get()};
+    backward_reference_kernel<<<static_cast<unsigned>(p.sizes.documents * p.sizes.heads), static_cast<unsigned>(d), static_cast<size_t>(bytes)>>>(params);
+    require(cudaDeviceSynchronize(), "backward_reference_kernel");
+  }
+};
+
 // ---- runs ----
 
 struct ForwardRun {
@@ -348,6 +497,36 @@ struct ForwardRun {
   void operator()() const { require(kda::forward(args), "forward"); }
 };
 
+struct BackwardRun {
+  Array<float> dq, dk, dv, dg, dbeta, dinitial;
+  Array<unsigned char> workspace;
+  kda::BackwardArgs args;
+
+  BackwardRun(const Problem& p, const Arriving& arriving, const ForwardRun& forward, kda::Products products, int64_t segment_chunks = 0)
+      : dq(p.values()), dk(p.values()), dv(p.values()), dg(p.values()), dbeta(p.sizes.tokens * p.sizes.heads),
+        dinitial(p.initial.count()),
+        workspace(kda::backward_workspace_bytes(p.sizes, segment_chunks)),
+        args{.sizes = p.sizes,
+             .in = p.arrays(),
+             .d_o = arriving.d_o.get(),
+             .d_o_stride = p.stride(),
+             .dfinal_state = arriving.dfinal.get(),
+             .saved = forward.saved.get(),
+             .dq = dq.get(),
+             .dk = dk.get(),
+             .dv = dv.get(),
+             .dg = dg.get(),
+             .dbeta = dbeta.get(),
+             .dinitial_state = dinitial.get(),
+             .workspace = workspace.get(),
+             .segment_chunks = segment_chunks,
+             .products = products} {}
+  void operator()() const { require(kda::backward(args), "backward"); }
+  [[nodiscard]] std::vector<std::vector<float>> host() const {
+    return {dq.host(), dk.host(), dv.host(), dg.host(), dbeta.host(), dinitial.host()};
+  }
+};
+
 bool all_right = true;
 
 void report(const char* what, double error, double bound) {
@@ -372,6 +551,37 @@ void check_forward(const char* name, const std::vector<int64_t>& lengths, int64_
     run();
     require(cudaDeviceSynchronize(), name);
     if (run.o.host() != first) {
+      all_right = false;
+      std::printf(" NOT DETERMINISTIC");
+    }
+    std::printf("\n");
+    std::fflush(stdout);
+  }
+}
+
+void check_backward(const char* name, const std::vector<int64_t>& lengths, int64_t heads, int64_t dim, Kind kind,
+                    int64_t segment_chunks = 0, float scale = 1) {
+  const Problem p(lengths, heads, dim, kind);
+  const Arriving arriving(p, scale);
+  const BackwardReference expected(p, arriving);
+  for (const kda::Products products : {kda::Products::Warp, kda::Products::Warpgroup}) {
+    const ForwardRun forward(p, products, segment_chunks, true);
+    forward();
+    const BackwardRun run(p, arriving, forward, products, segment_chunks);
+    run();
+    require(cudaDeviceSynchronize(), name);
+    std::printf("%-12s %-13s d %3d %-5s:", name, kKindNames[static_cast<int>(kind)], static_cast<int>(dim),
+                products == kda::Products::Warp ? "mma" : "wgmma");
+    report("dq", relative_error(run.dq, expected.dq), 0.008);
+    report("dk", relative_error(run.dk, expected.dk), 0.008);
+    report("dv", relative_error(run.dv, expected.dv), 0.008);
+    report("dg", relative_error(run.dg, expected.dg), 0.02);
+    report("db", relative_error(run.dbeta, expected.dbeta), 0.02);
+    report("ds", relative_error(run.dinitial, expected.dinitial), 0.008);
+    const auto first = run.host();
+    run();
+    require(cudaDeviceSynchronize(), name);
+    if (run.host() != first) {
       all_right = false;
       std::printf(" NOT DETERMINISTIC");
     }
@@ -459,6 +669,55 @@ void time_forward(const char* name, const std::vector<int64_t>& lengths, int64_t
   std::fflush(stdout);
 }
 
+template <int D>
+void time_backward_parts(const BackwardRun& run) {
+  const kda::BackwardPlan<D> plan(run.args);
+  const double prepare = median_ms([&] { require(plan.prepare(0), "prepare"); }, 5);
+  const double transfer = plan.has_segments() ? median_ms([&] { require(plan.transfer(0), "transfer"); }, 5) : 0;
+  const double walk = median_ms([&] { require(plan.walk(0), "walk"); }, 5);
+  const double gradients = median_ms([&] { require(plan.gradients(0), "gradients"); }, 5);
+  std::printf("   prepare %.3f transfer %.3f walk %.3f gradients %.3f", prepare, transfer, walk, gradients);
+}
+
+void time_both(const char* name, const std::vector<int64_t>& lengths, int64_t heads, int64_t dim, Kind kind) {
+  const Problem p(lengths, heads, dim, kind);
+  const Arriving arriving(p);
+  const ForwardRun forward(p, kda::Products::Warpgroup, 0, true);
+  const BackwardRun backward(p, arriving, forward, kda::Products::Warpgroup);
+  const double forward_ms = median_ms(forward, 11);
+  const double ms = median_ms(backward, 11);
+  const double token_heads = static_cast<double>(p.sizes.tokens * heads);
+  std::printf("%-16s H %3d %-9s forward saving %8.3f ms backward %8.3f ms both %8.3f ms %6.3f ns/token-head", name,
+              static_cast<int>(heads), kKindNames[static_cast<int>(kind)], forward_ms, ms, forward_ms + ms,
+              1e6 * (forward_ms + ms) / token_heads);
+  if (dim == 128) {
+    time_backward_parts<128>(backward);
+  }
+  std::printf("\n");
+  std::fflush(stdout);
+}
+
+void check_backward_all() {
+  for (const int64_t dim : {64, 128}) {
+    check_backward("ragged 150", {150}, 2, dim, Kind::Usual);
+    check_backward("packed", {17, 64, 1, 65, 300, 0, 127}, 3, dim, Kind::Usual);
+    check_backward("segments", {1000, 77}, 2, dim, Kind::NoDecay, 2);
+    for (const Kind kind : {Kind::Saturated, Kind::NoDecay, Kind::ParallelKeys}) {
+      check_backward("1000 tokens", {1000}, 4, dim, kind);
+    }
+    check_backward("small", {500}, 2, dim, Kind::Saturated, 0, 1e-8F);
+  }
+  check_backward("segments", {2000, 77}, 2, 128, Kind::Usual, 4);
+}
+
+void time_both_all() {
+  time_both("8192", {8192}, 96, 128, Kind::Usual);
+  time_both("8192", {8192}, 16, 128, Kind::Usual);
+  time_both("65536", {65536}, 32, 128, Kind::Usual);
+  time_both("1048576", {1048576}, 8, 128, Kind::Usual);
+  time_both("packed 6", {1300, 547, 2048, 963, 271, 3063}, 96, 128, Kind::Usual);
+}
+
 void check_all() {
   for (const int64_t dim : {64, 128}) {
     check_forward("ragged 150", {150}, 2, dim, Kind::Usual);
@@ -506,9 +765,21 @@ int main(int argc, char** argv) {
     time_all();
     return 0;
   }
+  if (mode == "backward") {
+    check_backward_all();
+    time_both_all();
+    std::printf(all_right ? "all right\n" : "SOMETHING IS WRONG\n");
+    return all_right ? 0 : 1;
+  }
   const Problem p({4096}, 96, 128, Kind::Raw);
+  const Problem given({4096}, 96, 128, Kind::Usual);
   const ForwardRun run(p, kda::Products::Warpgroup);
   run();
+  const ForwardRun saving(given, kda::Products::Warpgroup, 0, true);
+  saving();
+  const Arriving arriving(given);
+  const BackwardRun back(given, arriving, saving, kda::Products::Warpgroup);
+  back();
   require(cudaDeviceSynchronize(), "profile");
   return 0;
 }

@@ -9,6 +9,7 @@
 #include "kernels/kda/cuda/pipeline.cuh"
 #include "kernels/kda/cuda/products.cuh"
 #include "kernels/kda/cuda/row_scale.cuh"
+#include "kernels/kda/cuda/walk_stages.cuh"
 
 namespace longhaul::kda::cuda {
 
@@ -88,16 +89,10 @@ class StateGradient {
   }
   __device__ __forceinline__ void load_state(float (&s)[K / 2], int warp, int lane) const;
   __device__ __forceinline__ void store_state(const float (&s)[K / 2], int warp, int lane) const;
-  __device__ __forceinline__ void stage_state(const float (&s)[K / 2], int warp, int lane) const;
-  __device__ __forceinline__ void stage_residuals(const float (&r)[32], int warp, int lane) const;
-  __device__ __forceinline__ void write_stages(int step, int group) const;
-
-  // In the group's own coordinates.
-  [[nodiscard]] __device__ __forceinline__ Panel state_panel(int group) const {
-    return {shared_address(dynamic_shared()) + static_cast<uint32_t>(S::kState + group * panel_bytes(64, K)), 64};
-  }
-  [[nodiscard]] __device__ __forceinline__ Panel residual_panel(int group) const {
-    return {shared_address(dynamic_shared()) + static_cast<uint32_t>(S::kResidual + group * panel_bytes(kChunk, 64)), kChunk};
+  [[nodiscard]] __device__ __forceinline__ WalkStages<K> stages(int group) const {
+    const uint32_t base = shared_address(dynamic_shared());
+    return {base + static_cast<uint32_t>(S::kState + group * panel_bytes(64, K)),
+            base + static_cast<uint32_t>(S::kResidual + group * panel_bytes(kChunk, 64))};
   }
 
   const BackwardWalkParams& p_;
@@ -123,7 +118,7 @@ __device__ __forceinline__ void StateGradient<K, V, kGroups, kEngine, kWalk>::fe
       bulk_load(to + S::kImage, p_.images + image_index(step) * I::kBytes, I::kBytes, ring.full(stage));
     }
     if (!is_matrix()) {
-      load_token_rows<S::kColumns>({to + S::kOutputs, S::kColumns}, p_.d_o + chunk.first_token * p_.d_o_stride + first_column,
+      load_token_rows<S::kColumns>({to + S::kOutputs}, p_.d_o + chunk.first_token * p_.d_o_stride + first_column,
                                    p_.d_o_stride, chunk.rows, thread);
     }
     copies_arrive(ring.full(stage));
@@ -180,53 +175,6 @@ __device__ __forceinline__ void StateGradient<K, V, kGroups, kEngine, kWalk>::st
 }
 
 template <int K, int V, int kGroups, Engine kEngine, BackwardWalk kWalk>
-__device__ __forceinline__ void StateGradient<K, V, kGroups, kEngine, kWalk>::stage_state(const float (&s)[K / 2], int warp,
-                                                                                          int lane) const {
-  const Panel panel = state_panel(warp / 4);
-#pragma unroll
-  for (int k = 0; k < K / 16; ++k) {
-    const float* left = s + 8 * k;
-    const float* right = left + 4;
-    const float* back = scale_.back;
-    const uint32_t tiles[4] = {pack_bf16(left[0] * back[0], left[1] * back[0]), pack_bf16(left[2] * back[1], left[3] * back[1]),
-                               pack_bf16(right[0] * back[0], right[1] * back[0]),
-                               pack_bf16(right[2] * back[1], right[3] * back[1])};
-    stmatrix(panel.at(warp % 4 * 16 + lane % 16, 16 * k + lane / 16 * 8), tiles);
-  }
-}
-
-template <int K, int V, int kGroups, Engine kEngine, BackwardWalk kWalk>
-__device__ __forceinline__ void StateGradient<K, V, kGroups, kEngine, kWalk>::stage_residuals(const float (&r)[32], int warp,
-                                                                                              int lane) const {
-  const Panel panel = residual_panel(warp / 4);
-#pragma unroll
-  for (int n = 0; n < 4; ++n) {
-    const float* left = r + 8 * n;
-    const float* right = left + 4;
-    const float* back = scale_.back;
-    const uint32_t tiles[4] = {pack_bf16(left[0] * back[0], left[1] * back[0]), pack_bf16(left[2] * back[1], left[3] * back[1]),
-                               pack_bf16(right[0] * back[0], right[1] * back[0]),
-                               pack_bf16(right[2] * back[1], right[3] * back[1])};
-    stmatrix_transposed(panel.at(16 * n + lane / 16 * 8 + lane % 8, warp % 4 * 16 + lane / 8 % 2 * 8), tiles);
-  }
-}
-
-// One thread of the group.
-template <int K, int V, int kGroups, Engine kEngine, BackwardWalk kWalk>
-__device__ __forceinline__ void StateGradient<K, V, kGroups, kEngine, kWalk>::write_stages(int step, int group) const {
-  constexpr int slab_bytes = 64 * kSlabRowBytes;
-  const int first_row = part_ * S::kColumns + group * 64;
-  unsigned char* state = p_.state_gradients + image_index(step) * panel_bytes(V, K) + first_row * kSlabRowBytes;
-#pragma unroll
-  for (int slab = 0; slab < K / kSlab; ++slab) {
-    bulk_store(state + slab * V * kSlabRowBytes, state_panel(group).address + static_cast<uint32_t>(slab * slab_bytes), slab_bytes);
-  }
-  bulk_store(p_.residual_gradients + image_index(step) * panel_bytes(kChunk, V) + first_row / 64 * slab_bytes,
-             residual_panel(group).address, slab_bytes);
-  bulk_store_commit();
-}
-
-template <int K, int V, int kGroups, Engine kEngine, BackwardWalk kWalk>
 __device__ __forceinline__ void StateGradient<K, V, kGroups, kEngine, kWalk>::compute(Ring ring, int thread) {
   constexpr bool writes = kWalk != BackwardWalk::Transfer;
   const int warp = thread / 32;
@@ -248,7 +196,7 @@ __device__ __forceinline__ void StateGradient<K, V, kGroups, kEngine, kWalk>::co
     const Panel leaving = panel(I::kLeaving);
     const Panel solve = panel(I::kSolve);
     const Panel scores = panel(I::kScores);
-    const TokenRows outputs{image + S::kOutputs, S::kColumns};
+    const TokenRows outputs{image + S::kOutputs};
     const auto* decay = reinterpret_cast<const float*>(shared + stage + I::kDecay);
     const auto* beta = reinterpret_cast<const float*>(shared + stage + I::kBeta);
 
@@ -291,7 +239,7 @@ __device__ __forceinline__ void StateGradient<K, V, kGroups, kEngine, kWalk>::co
     }
     end_products<kEngine>();
     if constexpr (writes) {
-      stage_state(s, warp, lane);
+      stages(group).put_state(s, scale_.back, warp, lane);
     }
     wait_products<kEngine, 0>();
     hold_all<kEngine>(r);
@@ -355,11 +303,13 @@ __device__ __forceinline__ void StateGradient<K, V, kGroups, kEngine, kWalk>::co
     }
     end_products<kEngine>();
     if constexpr (writes) {
-      stage_residuals(r, warp, lane);
+      stages(group).put_rows(r, scale_.back, warp, lane);
       fence_async_proxy();
       sync_named(1 + group, 128);
       if (thread % 128 == 0) {
-        write_stages(step, group);
+        stages(group).write(p_.state_gradients + image_index(step) * panel_bytes(V, K),
+                            p_.residual_gradients + image_index(step) * panel_bytes(kChunk, V),
+                            part_ * S::kColumns + group * 64, V);
       }
     }
     wait_products<kEngine, 0>();

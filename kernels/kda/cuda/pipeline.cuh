@@ -9,15 +9,13 @@ namespace longhaul::kda::cuda {
 inline constexpr int kStages = 2;
 inline constexpr int kFeedThreads = 128;
 
-// [64, columns] rows of tokens in shared memory, 16 bytes of padding a row against bank conflicts.
+// [64, columns] rows of tokens in shared memory, a panel.
 struct TokenRows {
   uint32_t address;
-  int columns;
 
-  __host__ __device__ static constexpr int bytes(int columns) { return kChunk * row_bytes(columns); }
-  __host__ __device__ static constexpr int row_bytes(int columns) { return 2 * columns + 16; }
+  __host__ __device__ static constexpr int bytes(int columns) { return panel_bytes(kChunk, columns); }
   [[nodiscard]] __device__ __forceinline__ uint32_t at(int row, int column) const {
-    return address + static_cast<uint32_t>(row * row_bytes(columns) + 2 * column);
+    return address + panel_offset(row, column, kChunk);
   }
 };
 

@@ -11,6 +11,7 @@
 #include "kernels/kda/cuda/pipeline.cuh"
 #include "kernels/kda/cuda/products.cuh"
 #include "kernels/kda/cuda/row_scale.cuh"
+#include "kernels/kda/cuda/walk_stages.cuh"
 
 namespace longhaul::kda::cuda {
 
@@ -45,7 +46,8 @@ struct RecurrenceShared {
   static constexpr int kStage = kValues + TokenRows::bytes(kColumns);
   static constexpr int kOutput = kStages * kStage;
   static constexpr int kResidual = kOutput + TokenRows::bytes(kColumns);
-  static constexpr int kEntries = kResidual + TokenRows::bytes(kColumns);  // ChunkEntry of each stage
+  static constexpr int kState = kResidual + TokenRows::bytes(kColumns);          // each group [64, K]
+  static constexpr int kEntries = kState + kGroups * WalkStages<K>::kStateBytes;  // ChunkEntry of each stage
   static constexpr int kBarriers = kEntries + kStages * static_cast<int>(sizeof(ChunkEntry));
   static constexpr int kBytes = kBarriers + Ring::kBytes;
   // The warpgroup that feeds gives registers away where two others compute: a multiprocessor has 65536.
@@ -108,7 +110,6 @@ class Recurrence {
   }
   __device__ __forceinline__ void load_state(float (&s)[K / 2], int warp, int lane) const;
   __device__ __forceinline__ void store_state(const float (&s)[K / 2], int warp, int lane) const;
-  __device__ __forceinline__ void save_state(const float (&s)[K / 2], int step, int warp, int lane) const;
   __device__ __forceinline__ void write_rows(int step, int thread) const;
 
   const RecurrenceParams& p_;
@@ -136,7 +137,7 @@ __device__ __forceinline__ void Recurrence<K, V, kGroups, kEngine, kWalk>::feed(
       bulk_load(to + S::kImage, p_.images + image_index(step) * I::kBytes, I::kBytes, ring.full(stage));
     }
     if (!is_matrix()) {
-      load_token_rows<S::kColumns>({to + S::kValues, S::kColumns}, p_.v + chunk.first_token * p_.v_stride + first_column,
+      load_token_rows<S::kColumns>({to + S::kValues}, p_.v + chunk.first_token * p_.v_stride + first_column,
                                    p_.v_stride, chunk.rows, thread);
     }
     copies_arrive(ring.full(stage));
@@ -191,20 +192,7 @@ __device__ __forceinline__ void Recurrence<K, V, kGroups, kEngine, kWalk>::store
   }
 }
 
-template <int K, int V, int kGroups, Engine kEngine, Walk kWalk>
-__device__ __forceinline__ void Recurrence<K, V, kGroups, kEngine, kWalk>::save_state(const float (&s)[K / 2], int step,
-                                                                                      int warp, int lane) const {
-  unsigned char* to = p_.states + image_index(step) * panel_bytes(V, K);
-  const int first_row = part_ * S::kColumns + warp / 4 * 64;
-#pragma unroll
-  for (int i = 0; i < K / 2; i += 2) {
-    const float back = scale_.back[i / 2 % 2];
-    const uint32_t at = panel_offset(first_row + register_row(i, warp, lane), register_column(i, lane), V);
-    *reinterpret_cast<uint32_t*>(to + at) = pack_bf16(s[i] * back, s[i + 1] * back);
-  }
-}
-
-// The warpgroup's staged 64 columns to global memory, 16 bytes a thread.
+// The warpgroup's staged 64 columns of outputs to global memory, 16 bytes a thread.
 template <int K, int V, int kGroups, Engine kEngine, Walk kWalk>
 __device__ __forceinline__ void Recurrence<K, V, kGroups, kEngine, kWalk>::write_rows(int step, int thread) const {
   unsigned char* shared = dynamic_shared();
@@ -213,17 +201,12 @@ __device__ __forceinline__ void Recurrence<K, V, kGroups, kEngine, kWalk>::write
   const int group = thread / 128;
   const int column = group * 64 + thread % 8 * 8;  // in the block
   uint16_t* o = p_.o + chunk.first_token * p_.o_stride + static_cast<int64_t>(head_) * V + part_ * S::kColumns + column;
-  unsigned char* residual = p_.residuals + image_index(step) * panel_bytes(kChunk, V);
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
     const int row = thread % 128 / 8 + 16 * i;
-    const uint32_t at = static_cast<uint32_t>(row * TokenRows::row_bytes(S::kColumns) + 2 * column);
     if (row < chunk.rows) {
-      *reinterpret_cast<uint4*>(o + row * p_.o_stride) = *reinterpret_cast<const uint4*>(shared + S::kOutput + at);
-    }
-    if constexpr (kWalk == Walk::Training) {
-      *reinterpret_cast<uint4*>(residual + panel_offset(row, part_ * S::kColumns + column, kChunk)) =
-          *reinterpret_cast<const uint4*>(shared + S::kResidual + at);
+      *reinterpret_cast<uint4*>(o + row * p_.o_stride) =
+          *reinterpret_cast<const uint4*>(shared + S::kOutput + panel_offset(row, column, kChunk));
     }
   }
 }
@@ -238,9 +221,17 @@ __device__ __forceinline__ void Recurrence<K, V, kGroups, kEngine, kWalk>::compu
   const int column = warp * 16;  // first value column of the warp, in the block
   unsigned char* shared = dynamic_shared();
   const uint32_t base = shared_address(shared);
+  const WalkStages<K> stages{base + static_cast<uint32_t>(S::kState + group * WalkStages<K>::kStateBytes),
+                             base + static_cast<uint32_t>(S::kResidual + group * WalkStages<K>::kSlabBytes)};
   float s[K / 2];
   load_state(s, warp, lane);
   for (int step = 0; step < segment_.chunks; ++step) {
+    if constexpr (saves) {
+      if (thread % 128 == 0) {
+        bulk_store_wait();
+      }
+      sync_named(1 + group, 128);
+    }
     const int stage = step % kStages * S::kStage;
     const uint32_t image = base + static_cast<uint32_t>(stage);
     const auto panel = [&](int at) {
@@ -251,7 +242,7 @@ __device__ __forceinline__ void Recurrence<K, V, kGroups, kEngine, kWalk>::compu
     const Panel leaving = panel(I::kLeaving);
     const Panel solve = panel(I::kSolve);
     const Panel scores = panel(I::kScores);
-    const TokenRows values{image + S::kValues, S::kColumns};
+    const TokenRows values{image + S::kValues};
     const auto* decay = reinterpret_cast<const float*>(shared + stage + I::kDecay);
     const auto* beta = reinterpret_cast<const float*>(shared + stage + I::kBeta);
 
@@ -271,7 +262,7 @@ __device__ __forceinline__ void Recurrence<K, V, kGroups, kEngine, kWalk>::compu
       hold_all<kEngine>(sb[k]);
     }
     if constexpr (saves) {
-      save_state(s, step, warp, lane);
+      stages.put_state(s, scale_.back, warp, lane);
     }
     float r[32];
     float o[32];
@@ -366,12 +357,17 @@ __device__ __forceinline__ void Recurrence<K, V, kGroups, kEngine, kWalk>::compu
       wait_products<kEngine, 1>();
       hold_all<kEngine>(o);
       sync_named(1 + group, 128);
-      stage_rows({base + S::kOutput, S::kColumns}, o, scale_.back, column, lane);
+      stage_rows({base + S::kOutput}, o, scale_.back, column, lane);
       if constexpr (saves) {
-        stage_rows({base + S::kResidual, S::kColumns}, r, scale_.back, column, lane);
+        stages.put_rows(r, scale_.back, warp, lane);
+        fence_async_proxy();
       }
       sync_named(1 + group, 128);
       write_rows(step, thread);
+      if (saves && thread % 128 == 0) {
+        stages.write(p_.states + image_index(step) * panel_bytes(V, K), p_.residuals + image_index(step) * panel_bytes(kChunk, V),
+                     part_ * S::kColumns + group * 64, V);
+      }
     }
     wait_products<kEngine, 0>();
     hold_all<kEngine>(s);
@@ -384,6 +380,9 @@ __device__ __forceinline__ void Recurrence<K, V, kGroups, kEngine, kWalk>::compu
     }
   }
   store_state(s, warp, lane);
+  if (saves && thread % 128 == 0) {
+    bulk_store_wait();
+  }
 }
 
 template <int K, int V, int kGroups, Engine kEngine, Walk kWalk>
