@@ -28,6 +28,8 @@ class LoopbackDeviceComm final : public DeviceComm {
   [[nodiscard]] std::unique_ptr<TransferState> do_isend(const TensorView& values, int peer, int tag) override;
   [[nodiscard]] std::unique_ptr<TransferState> do_irecv(const TensorView& values, int peer, int tag) override;
 
+  void do_finish() override;
+
   // The parts may be the same memory: a rank's own part of a gathered tensor.
   void copy_tensor(const TensorView& from, const TensorView& to) const;
 

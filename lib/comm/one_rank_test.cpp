@@ -6,7 +6,10 @@
 #include "comm/groups.h"
 #include "comm/loopback_device_comm.h"
 #include "comm/self_host_comm.h"
+#include "device/gpus.h"
+#include "tensor/host_copy.h"
 #include "tensor/tensor.h"
+#include "tests/support/compare.h"
 
 using namespace longhaul;
 using Catch::Matchers::ContainsSubstring;
@@ -110,5 +113,44 @@ TEST_CASE("all groups of a world of one rank exist and have one rank", "[comm]")
     CHECK(group.is_last());
     CHECK(group.host.agree(true));
     CHECK(group.device.size() == 1);
+    CHECK(&group.host_data == &group.device);
   }
+}
+
+TEST_CASE("groups for a GPU need its context", "[comm]") {
+  SelfHostComm world;
+  const ParallelGrid grid = ParallelGrid::create({}, 1);
+  CHECK_THROWS_AS(Groups::create(world, grid, {.data_plane = DataPlane::Staged}), InternalError);
+  CHECK_THROWS_AS(Groups::create(world, grid, {.data_plane = DataPlane::Nccl}), InternalError);
+}
+
+TEST_CASE("one rank on a GPU copies on its stream and passes messages to itself", "[comm][cuda]") {
+  if (find_gpus().empty()) {
+    SKIP("no GPU");
+  }
+  const Device gpu{DeviceKind::Cuda, 0};
+  CudaContext cuda(gpu);
+  SelfHostComm world;
+  Groups groups = Groups::create(world, ParallelGrid::create({}, 1), {.data_plane = DataPlane::Nccl, .cuda = &cuda});
+  DeviceComm& comm = groups.expert.device;
+  const Tensor host = Tensor::from<float>({1, 2, 3, 4}, {2, 2});
+  const Tensor values = copy_to(host, gpu);
+  const auto expect_copied = [&](auto&& copy) {
+    const Tensor target = copy_to(Tensor::zeros(DType::F32, {2, 2}), gpu);
+    copy(target.view());
+    cuda.stream().synchronize();
+    CHECK(longhaul::testing::bitwise_equal(HostCopy(target).view(), host));
+  };
+  const std::vector<int64_t> rows = {2};
+  expect_copied([&](const TensorView& to) { comm.all_gather(values, to); });
+  expect_copied([&](const TensorView& to) { comm.reduce_scatter_sum(values, to); });
+  expect_copied([&](const TensorView& to) { comm.all_to_all_v({.send = values, .send_rows = rows, .recv = to, .recv_rows = rows}); });
+  expect_copied([&](const TensorView& to) {
+    PendingTransfer sending = comm.isend(values, 0, 1);
+    comm.recv(to, 0, 1);
+    sending.wait();
+  });
+  CHECK_THROWS_AS(comm.all_reduce_sum(host), ShapeError);  // of the CPU
+  groups.expert.host_data.all_reduce_sum(host);
+  groups.finish();
 }

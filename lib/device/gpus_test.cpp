@@ -1,7 +1,9 @@
 // GPUs are found or none are; streams order work; memory moves and runs out by name. GPU cases are skipped without one.
 #include "device/gpus.h"
 
+#include <algorithm>
 #include <catch2/catch_test_macros.hpp>
+#include <cstddef>
 #include <numeric>
 #include <string>
 #include <vector>
@@ -10,6 +12,7 @@
 #include "device/buffer.h"
 #include "device/copy_bytes.h"
 #include "device/exec_context.h"
+#include "device/pinned_buffer.h"
 
 using namespace longhaul;
 
@@ -45,6 +48,21 @@ TEST_CASE("copies between places on the host", "[device]") {
   std::vector<int32_t> source = counted(12), target(9, -1);
   copy_bytes({Device{}, source.data()}, {Device{}, target.data()}, 8);
   CHECK(target == std::vector<int32_t>{7, 8, -1, -1, -1, -1, -1, -1, -1});
+}
+
+TEST_CASE("memory to stage data in is there without a GPU too, and moves with its owner", "[device]") {
+  PinnedBuffer buffer(Device{}, 100);
+  CHECK(buffer.bytes() == 100);
+  std::fill_n(buffer.data(), 100, std::byte{7});
+  const std::byte* const memory = buffer.data();
+  PinnedBuffer other = std::move(buffer);
+  CHECK(other.data() == memory);
+  CHECK(other.data()[99] == std::byte{7});
+  other = PinnedBuffer(Device{}, 0);
+  CHECK(other.data() == nullptr);
+  if (find_gpus().empty()) {
+    CHECK_THROWS_AS(PinnedBuffer(kGpu, 100), DeviceError);
+  }
 }
 
 TEST_CASE("bytes travel to a GPU and back, in rows too", "[device][cuda]") {
