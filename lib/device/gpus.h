@@ -24,6 +24,8 @@ struct GpuInfo {
 [[nodiscard]] GpuInfo memory_of(Device device);
 // The version of CUDA that this program was built with ("13.0"), or "built without".
 [[nodiscard]] std::string cuda_version();
+// Dense bf16 operations a second by the maker's data sheet, the 100 % of a utilisation; 0 for a GPU that is not known here.
+[[nodiscard]] double peak_bf16_flops(const GpuInfo& gpu);
 // "none", or one line a GPU: "cuda:0 NVIDIA H200, compute 9.0, 132 multiprocessors, 139.8 GiB".
 [[nodiscard]] std::string describe_gpus();
 

@@ -29,14 +29,19 @@ nlohmann::json to_json(const StepLine& line) {
           {"step_ms", line.seconds * 1e3},
           {"peak_memory_bytes", line.peak_memory_bytes},
           {"tflops_per_rank", tflops_per_rank(line)},
-          {"mfu", nullptr},
+          {"mfu", line.peak_flops > 0 ? nlohmann::json(tflops_per_rank(line) * 1e12 / line.peak_flops) : nlohmann::json()},
           {"moe_max_violation", line.max_violation}};
 }
 
 std::string to_text(const StepLine& line) {
-  return fmt::format("step {}/{} [{}] loss {:.4f} grad_norm {:.3f} lr {:.2e} {:.0f} tok/s {:.2f} GFLOP/s/rank violation {:.2f} left {}", line.step,
-                     line.total_steps, line.stage, line.loss, line.gradient_norm, line.learning_rate, tokens_per_second(line),
-                     tflops_per_rank(line) * 1e3, line.max_violation, short_duration(line.seconds_left));
+  const double tflops = tflops_per_rank(line);
+  const std::string rate =
+      line.peak_flops > 0 ? fmt::format("{:.1f} TFLOP/s/rank mfu {:.1f} %", tflops, 100 * tflops * 1e12 / line.peak_flops)
+      : tflops >= 1       ? fmt::format("{:.2f} TFLOP/s/rank", tflops)
+                          : fmt::format("{:.2f} GFLOP/s/rank", tflops * 1e3);
+  return fmt::format("step {}/{} [{}] loss {:.4f} grad_norm {:.3f} lr {:.2e} {:.0f} tok/s {} violation {:.2f} left {}", line.step,
+                     line.total_steps, line.stage, line.loss, line.gradient_norm, line.learning_rate, tokens_per_second(line), rate,
+                     line.max_violation, short_duration(line.seconds_left));
 }
 
 std::string to_note(const StepLine& line) {

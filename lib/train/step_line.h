@@ -22,6 +22,7 @@ struct StepLine {
   int64_t peak_memory_bytes = 0;  // of the rank with the most
   double flops = 0;               // of the step, over all ranks
   int64_t ranks = 1;
+  double peak_flops = 0;          // a second, of one rank's device; 0: unknown
   double max_violation = 0;
 };
 

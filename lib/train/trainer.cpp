@@ -9,6 +9,7 @@
 #include <numbers>
 
 #include "base/cast.h"
+#include "checkpoint/directory_names.h"
 #include "checkpoint/find.h"
 #include "comm/agreement.h"
 #include "config/write.h"
@@ -53,6 +54,7 @@ Trainer::Trainer(MpiSession& mpi, const Recipe& recipe, const RunPlan& plan, Dev
       recipe_(recipe),
       plan_(plan),
       device_(device),
+      peak_flops_(device.kind == DeviceKind::Cuda ? peak_bf16_flops(memory_of(device)) : 0),
       options_(std::move(options)),
       directory_(recipe.run.directory()),
       recipe_text_(config::dump(recipe)),
@@ -157,7 +159,9 @@ std::optional<std::filesystem::path> Trainer::find_start() {
     }
   });
   progress_ = {.step = info.step, .tokens = info.tokens};
-  saved_step_ = info.step;
+  if (std::filesystem::weakly_canonical(found).parent_path() == std::filesystem::weakly_canonical(checkpoints_directory(directory_))) {
+    saved_step_ = info.step;  // otherwise this run has no checkpoint of its own yet
+  }
   log_.record({{"type", "resume"}, {"step", info.step}, {"checkpoint", found}});
   log_.say(fmt::format("resuming after step {} from {}", info.step, found));
   return found;
@@ -187,6 +191,9 @@ void Trainer::enter_stage(const StagePlan& stage, const std::optional<std::files
 Trainer::Reason Trainer::train_stage() {
   const StagePlan& stage = stage_->plan();
   while (progress_.step < stage.last_step()) {
+    if (options_.stop_at_step && progress_.step >= *options_.stop_at_step) {
+      return Reason::StopStep;  // resumed there: what follows is a save in this run's layout at most
+    }
     one_step();
     const int64_t step = progress_.step;
     const bool is_last = step == stage.last_step();
@@ -327,6 +334,7 @@ void Trainer::log_step(const StepResult& result, double seconds) {
                       .flops = training_flops_per_token(recipe_.model, static_cast<double>(stage.sequence_length)) *
                                static_cast<double>(stage.tokens_per_step()),
                       .ranks = world_.size(),
+                      .peak_flops = peak_flops_,
                       .max_violation = result.max_violation};
   log_.record(to_json(line));
   log_.progress(to_text(line), {.done = line.step, .total = line.total_steps, .note = to_note(line)});

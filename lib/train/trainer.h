@@ -75,6 +75,7 @@ class Trainer {
   const Recipe& recipe_;
   const RunPlan& plan_;
   Device device_;  // where this rank computes
+  double peak_flops_;  // a second of that device; 0: unknown
   TrainerOptions options_;
   std::filesystem::path directory_;
   std::string recipe_text_;

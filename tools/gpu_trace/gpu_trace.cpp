@@ -5,6 +5,7 @@
 // records every kernel and copy, and when the program ends prints their times by name and the share of the time between the
 // first and the last in which the GPU was busy. The environment is read here because the traced program knows nothing of it:
 //   GPU_TRACE_SKIP_SECONDS  what starts in the first seconds is left out (loading, first use of libraries)
+//   GPU_TRACE_SECONDS       what starts later than this after the skipped ones is left out (saving)
 //   GPU_TRACE_OUTPUT        a file instead of standard error
 #include <cupti.h>
 #include <cxxabi.h>
@@ -37,11 +38,11 @@ struct Trace {
   std::mutex mutex;
   std::map<std::string, Kind> kinds;
   std::vector<Span> spans;
-  uint64_t first_kept = 0;
+  uint64_t first_kept = 0, last_kept = UINT64_MAX;
 
   void add(const std::string& name, uint64_t begin, uint64_t end) {
     const std::scoped_lock lock(mutex);
-    if (begin < first_kept) {
+    if (begin < first_kept || begin > last_kept) {
       return;
     }
     Kind& kind = kinds[name];
@@ -56,7 +57,13 @@ Trace& trace() {
   return *instance;
 }
 
-// Names without template arguments and parameters, so that one kernel is one line.
+void erase_all(std::string& text, const std::string& part) {
+  for (size_t at = text.find(part); at != std::string::npos; at = text.find(part)) {
+    text.erase(at, part.size());
+  }
+}
+
+// Names without parameters and without what all of ours have in common.
 std::string short_name(const char* mangled) {
   int status = 0;
   char* const text = abi::__cxa_demangle(mangled, nullptr, nullptr, &status);
@@ -65,6 +72,8 @@ std::string short_name(const char* mangled) {
   if (name.starts_with("void ")) {
     name.erase(0, 5);
   }
+  erase_all(name, "(anonymous namespace)::");
+  erase_all(name, "longhaul::");
   return name.substr(0, std::min(name.find('('), size_t{110}));
 }
 
@@ -158,7 +167,11 @@ extern "C" __attribute__((visibility("default"))) int InitializeInjection() {
   uint64_t now = 0;
   cuptiActivityRegisterCallbacks(give_buffer, take_buffer);
   cuptiGetTimestamp(&now);
+  const char* const seconds = std::getenv("GPU_TRACE_SECONDS");
   trace().first_kept = now + static_cast<uint64_t>(1e9 * (skip != nullptr ? std::atof(skip) : 0.0));
+  if (seconds != nullptr) {
+    trace().last_kept = trace().first_kept + static_cast<uint64_t>(1e9 * std::atof(seconds));
+  }
   cuptiActivityEnable(CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL);
   cuptiActivityEnable(CUPTI_ACTIVITY_KIND_MEMCPY);
   cuptiActivityEnable(CUPTI_ACTIVITY_KIND_MEMSET);
