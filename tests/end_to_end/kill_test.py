@@ -60,7 +60,7 @@ class Kills(driver.TestCase):
         """Resumes the run and kills it after a few steps. False when it came to its end instead."""
         before = complete_checkpoints(run_dir)
         reached = max(run_files.steps(run_dir), default=0)
-        target = min(LAST, (before[-1] if before else 0) + self.rng.randint(0, 7))
+        target = min(LAST, (before[-1] if before else 0) + self.rng.randint(0, 5))
         in_save = self.rng.random() < 0.6
         delay = self.rng.random() * (0.06 if in_save else 0.25)
         resumes = len(run_files.events(run_dir, "resume"))
@@ -73,31 +73,33 @@ class Kills(driver.TestCase):
                     return True
                 return len(run_files.events(run_dir, "step")) - lines >= wanted and (not in_save or saves_now(run_dir))
 
-            deadline = time.monotonic() + 180
+            deadline = time.monotonic() + 300
             while not is_time():
                 self.assertLess(time.monotonic(), deadline, f"no step {target}, or no save, in {run_dir}")
                 time.sleep(0.002)
             time.sleep(delay)
             processes = process.ranks()
-            if process.popen.poll() is not None or len(processes) < ranks:
-                result = process.wait(60)
+            while process.popen.poll() is None and len(processes) < ranks and time.monotonic() < deadline:
+                processes = process.ranks()
+            if len(processes) < ranks:
+                result = process.wait(300)
                 self.assertEqual(0, result.code, result)
                 return False
             # One rank, whose fellows mpirun then ends; or all at the same moment, as a node does that loses its power.
             victims = list(processes.values()) if self.rng.random() < 0.5 else [self.rng.choice(list(processes.values()))]
             for pid in victims:
                 driver.send(pid, signal.SIGKILL)
-            result = process.wait(60)
+            result = process.wait(120)
             if result.code == 0:  # it was at its very end
                 return False
             self.assertEqual(128 + signal.SIGKILL, result.code, result)
-            driver.wait_until(lambda: not any(driver.is_running(pid) for pid in processes.values()), what="the end of all ranks", timeout=20)
+            driver.wait_until(lambda: not any(driver.is_running(pid) for pid in processes.values()), what="the end of all ranks", timeout=60)
         if before:
             found = run_files.events(run_dir, "resume")
             if len(found) > resumes:  # killed before it had read anything otherwise
                 self.assertEqual(before[-1], found[-1]["step"], "the newest complete checkpoint is the one to resume from")
         after = complete_checkpoints(run_dir)
-        self.assertTrue(set(after) >= set(before[-1:]), f"{before} before, {after} after")
+        self.assertTrue(not before or after[-1] >= before[-1], f"{before} before, {after} after")
         for step in after[-1:]:
             driver.convert("verify", run_files.checkpoint(run_dir, step))
         left = "in a save" if saves_now(run_dir) else "between saves"
@@ -112,7 +114,7 @@ class Kills(driver.TestCase):
                 ranks, layout = LAYOUTS[name]
                 sets = {**SETTINGS, **self.data, **layout, "checkpoint.async": asynchronous}
                 straight = self.folder / f"straight_{number}"
-                self.train(RECIPE, straight, ranks=ranks, sets=sets)
+                self.train(RECIPE, straight, ranks=ranks, sets=sets, timeout=600)
                 budget = KILLS * (number + 1) // len(cases) - KILLS * number // len(cases)
                 attempt = 0
                 while budget > 0:
@@ -127,7 +129,7 @@ class Kills(driver.TestCase):
                             kills += 1
                             kills_in_saves += saves_now(run_dir)
                     with self.start(run_dir, ranks, sets, ["--resume"]) as process:
-                        result = process.wait(300)
+                        result = process.wait(600)
                         self.assertEqual(0, result.code, result)
                     self.assertEqual([], run_files.metric_differences(straight, run_dir))
                     a, b = (run_files.checkpoint(run, LAST) for run in (straight, run_dir))
