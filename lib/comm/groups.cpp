@@ -9,9 +9,10 @@ namespace longhaul {
 
 namespace {
 
-// Only these pass messages from rank to rank beside the work of the stream; see nccl_device_comm.h.
+// Channels cost memory and start-up time. Stages alone pass messages to their neighbours beside their work; transfers in other
+// groups, of which there are none, would go through the host. See nccl_device_comm.h.
 NcclChannels channels_of(GroupKind kind) {
-  return kind == GroupKind::Pipeline || kind == GroupKind::Context ? NcclChannels::Neighbours : NcclChannels::None;
+  return kind == GroupKind::Pipeline ? NcclChannels::Neighbours : NcclChannels::None;
 }
 
 std::unique_ptr<DeviceComm> make_device_comm(HostComm& host, GroupKind kind, DeviceCommOptions device_options,
