@@ -21,8 +21,9 @@ struct Backward {
 };
 
 // dS = P (dP - delta) in place of dp, for 64 queries by 64 keys. `row` and 8 below are the thread's queries.
-__device__ __forceinline__ void score_gradients(const float (&s)[32], float (&dp)[32], const Lane& lane, bool is_diagonal, float scale,
-                                                const float (&lse)[2], const float (&delta)[2]) {
+[[maybe_unused]] __device__ __forceinline__ void score_gradients(const float (&s)[32], float (&dp)[32], const Lane& lane,
+                                                                 bool is_diagonal, float scale, const float (&lse)[2],
+                                                                 const float (&delta)[2]) {
 #pragma unroll
   for (int j = 0; j < 8; ++j) {
 #pragma unroll
@@ -120,7 +121,8 @@ __global__ void __launch_bounds__(kThreads, 1) query_kernel(const __grid_constan
 }
 
 // Starts copying a number for each row of a tile to shared memory, from [tokens, heads]; 0 where there is no row.
-__device__ __forceinline__ void copy_numbers(uint32_t to, const float* from, int64_t first, int64_t head, int64_t heads, int rows, int row) {
+[[maybe_unused]] __device__ __forceinline__ void copy_numbers(uint32_t to, const float* from, int64_t first, int64_t head, int64_t heads,
+                                                              int rows, int row) {
   const bool exists = row < rows;
   asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(to + static_cast<uint32_t>(row * 4)),
                "l"(exists ? from + (first + row) * heads + head : from), "r"(exists ? 4 : 0)
@@ -129,8 +131,9 @@ __device__ __forceinline__ void copy_numbers(uint32_t to, const float* from, int
 
 // P and dS of 64 keys by 32 queries, transposed, in place of s and dp. `lse` and `delta` are of the 32 queries; a thread's two keys
 // are `key` and 8 below it, counted from the first of the queries.
-__device__ __forceinline__ void transposed_gradients(float (&s)[16], float (&dp)[16], const Lane& lane, bool is_diagonal, int key, float scale,
-                                                     const float* lse, const float* delta) {
+[[maybe_unused]] __device__ __forceinline__ void transposed_gradients(float (&s)[16], float (&dp)[16], const Lane& lane,
+                                                                      bool is_diagonal, int key, float scale, const float* lse,
+                                                                      const float* delta) {
 #pragma unroll
   for (int j = 0; j < 4; ++j) {
     const float2 l = *reinterpret_cast<const float2*>(lse + 8 * j + lane.column);

@@ -55,6 +55,39 @@ TEST_CASE("attention timing", "[.bench]") {
   measure(2048, 192, 128);
 }
 
+// How far gradients move when the output that backward reads was rounded to bf16: delta = <d_o, o> is subtracted from values
+// close to it. On the CPU in fp32, so that nothing else is rounded.
+void measure_rounded_output(double stddev) {
+  AttentionProblem p({.lengths = {1024}, .heads = 2, .key_dim = 192, .value_dim = 128}, DType::F32);
+  p.q = random_tensor(DType::F32, p.q.view().shape(), "attention.q", stddev);
+  p.k = random_tensor(DType::F32, p.k.view().shape(), "attention.k", stddev);
+  // Values and gradients with a common part, as in a trained model.
+  p.v = random_tensor(DType::F32, p.v.view().shape(), "attention.v", 1, 2);
+  const Tensor d_o = random_tensor(DType::F32, p.v.view().shape(), "attention.d_o", 1, 0.5);
+  const AttentionResult r = run(p);
+  const Tensor rounded = AttentionProblem::rows(r.o, 0, p.sizes.tokens());
+  for (float& x : rounded.values<float>()) {
+    x = static_cast<float>(BFloat16(x));
+  }
+  const auto backward = [&](const TensorView& o) {
+    AttentionGradients g{.dq = poisoned(DType::F32, p.q.view().shape()), .dk = poisoned(DType::F32, p.q.view().shape()),
+                         .dv = poisoned(DType::F32, p.v.view().shape())};
+    ExecContext ctx = ExecContext::cpu();
+    attention_backward(ctx, {.d_o = d_o, .q = p.q, .k = p.k, .v = p.v, .o = o, .lse = r.lse, .cu_seqlens = p.cu_seqlens, .scale = p.scale,
+                             .dq = g.dq, .dk = g.dk, .dv = g.dv});
+    return g;
+  };
+  const AttentionGradients exact = backward(r.o), moved = backward(rounded);
+  fmt::print("output rounded to bf16, q and k of size {}: dq moves by {:.2e}, dk by {:.2e}\n", stddev,
+             difference(moved.dq, exact.dq).relative_l2, difference(moved.dk, exact.dk).relative_l2);
+}
+
+TEST_CASE("what a rounded output costs", "[.bench]") {
+  measure_rounded_output(0.3);
+  measure_rounded_output(1);
+  measure_rounded_output(2);
+}
+
 constexpr Device kGpu{DeviceKind::Cuda, 0};
 
 // Median over runs of several calls, which are enqueued together.

@@ -45,11 +45,13 @@ struct RowSoftmax {
     sum = sum * shrink + total;
     return shrink;
   }
-  __device__ __forceinline__ float whole_sum() const {
-    const float pair = sum + __shfl_xor_sync(0xffffffffu, sum, 1);
-    return pair + __shfl_xor_sync(0xffffffffu, pair, 2);
-  }
 };
+
+// The sum over the four threads of a row.
+[[maybe_unused]] __device__ __forceinline__ float row_sum(float part) {
+  part += __shfl_xor_sync(0xffffffffu, part, 1);
+  return part + __shfl_xor_sync(0xffffffffu, part, 2);
+}
 
 template <int K, int V>
 __device__ __forceinline__ void forward_tile(const SwizzledTile<kBlockRows, K>& q, const SwizzledTile<kBlockRows, K>& k,
@@ -136,7 +138,7 @@ __global__ void __launch_bounds__(kThreads, 1) forward_kernel(const __grid_const
   float factor[2];
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
-    const float sum = softmax[half].whole_sum();
+    const float sum = row_sum(softmax[half].sum);
     const int row = lane.group * kGroupRows + lane.row + 8 * half;
     factor[half] = 1.0f / sum;
     if (row < rows && lane.column == 0) {
