@@ -21,6 +21,8 @@ struct Grid {
   int64_t group_begin, group_chunks;
   ImageLayout image;
 
+  // Of a tile of key channels, those that the tensors have: a multiple of 8.
+  __device__ int keys_of(int key_tile) const { return min(kKeys, static_cast<int>(key_dim) - key_tile * kKeys); }
   __device__ int64_t num_chunks() const { return first_chunks[documents]; }
   __device__ int64_t first_token(int64_t chunk) const { return chunks[2 * chunk]; }
   __device__ int rows(int64_t chunk) const { return static_cast<int>(chunks[2 * chunk + 1]); }
@@ -75,6 +77,18 @@ __device__ inline void store4(float* to, float4 x) { *reinterpret_cast<float4*>(
 __device__ inline void store4(BF16* to, float4 x) {
   const __nv_bfloat162 low = __floats2bfloat162_rn(x.x, x.y), high = __floats2bfloat162_rn(x.z, x.w);
   *reinterpret_cast<uint2*>(to) = make_uint2(*reinterpret_cast<const uint32_t*>(&low), *reinterpret_cast<const uint32_t*>(&high));
+}
+
+// Columns of a value slice that a block of the walks has: half as many where documents and heads are too few to fill a chip.
+// Results do not depend on it.
+template <class Fn>
+void with_slice(const Grid& grid, Fn&& fn) {
+  constexpr int64_t kFewBlocks = 132;
+  if (grid.documents * grid.heads * gpu::ceil_div(grid.value_dim, 32) < kFewBlocks) {
+    fn(std::integral_constant<int, 16>{});
+  } else {
+    fn(std::integral_constant<int, 32>{});
+  }
 }
 
 // A view's floats, or null where it is absent.

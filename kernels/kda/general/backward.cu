@@ -81,7 +81,7 @@ __global__ void __launch_bounds__(kThreads, 2) residual_kernel(Backward<T> p) {
   const int rows = grid.rows(chunk) - at.row;
   float sum[R][4] = {};
   for (int t = 0; t < key_tiles; ++t) {
-    add_rows(sum, tiles.next() + at.row * kPitch, state.data + t * kKeys * N + at.column, N, 0, kKeys);
+    add_rows(sum, tiles.next() + at.row * kPitch, state.data + t * kKeys * N + at.column, N, 0, grid.keys_of(t));
   }
 #pragma unroll
   for (int r = 0; r < R; ++r) {
@@ -94,6 +94,26 @@ __global__ void __launch_bounds__(kThreads, 2) residual_kernel(Backward<T> p) {
   add_lower(solved, tiles.next() + at.row * kPitch, residual + at.column, N, at.row);
   at.store(solved, p.residuals + grid.scratch_offset(chunk, at.head, kChunk * grid.value_dim), grid.value_dim);
 }
+
+// What the thread's rows of a chunk bring into the walk, loaded a chunk ahead.
+template <int R>
+struct Rows {
+  float4 d_o[R];
+  float beta[R];
+
+  template <class T, int N>
+  __device__ void load(const Backward<T>& p, const Place<N>& at, int64_t chunk) {
+    const Grid& grid = p.grid;
+    const int64_t token = grid.first_token(chunk) + at.row;
+    const int rows = grid.rows(chunk) - at.row;
+#pragma unroll
+    for (int r = 0; r < R; ++r) {
+      const bool inside = r < rows && at.has_value;
+      beta[r] = inside ? p.in.beta[(token + r) * grid.heads + at.head] : 0.0f;
+      d_o[r] = inside ? load4(p.d_o + grid.value_offset(token + r, at.head) + at.value) : make_float4(0, 0, 0, 0);
+    }
+  }
+};
 
 template <class T, int N>
 __global__ void __launch_bounds__(kThreads, 2) reverse_kernel(Backward<T> p) {
@@ -120,23 +140,24 @@ __global__ void __launch_bounds__(kThreads, 2) reverse_kernel(Backward<T> p) {
                                  grid.heads * image, walk.end - walk.begin);
   d_state.load(walk.end == walk.last ? of_document(p.dfinal_state) : static_cast<const float*>(p.carry_in + grid.state_offset(0, at.head)));
   const int from = at.row & ~3;  // the first row of A^T and T^T that is not zero
+  Rows<R> ahead;
+  ahead.load(p, at, walk.end - 1);
   for (int64_t chunk = walk.end - 1; chunk >= walk.begin; --chunk) {
-    const int64_t token = grid.first_token(chunk) + at.row;
-    const int rows = grid.rows(chunk) - at.row;
     const float* total = p.images + grid.scratch_offset(chunk, at.head, image) + grid.image.total() + at.row;
+    const Rows<R> here = ahead;
     __syncthreads();
     d_state.store(p.d_states + grid.scratch_offset(chunk, at.head, grid.key_dim * grid.value_dim));
-    float beta[R];
 #pragma unroll
     for (int r = 0; r < R; ++r) {
-      const bool inside = r < rows && at.has_value;
-      beta[r] = inside ? p.in.beta[(token + r) * grid.heads + at.head] : 0.0f;
-      store4(d_o + (at.row + r) * N + at.column, inside ? load4(p.d_o + grid.value_offset(token + r, at.head) + at.value) : make_float4(0, 0, 0, 0));
+      store4(d_o + (at.row + r) * N + at.column, here.d_o[r]);
+    }
+    if (chunk > walk.begin) {
+      ahead.load(p, at, chunk - 1);
     }
     float sum[R][4] = {};
     add_transposed<1>(sum, tiles.next() + at.row, d_o + at.column, N, from);
     for (int t = 0; t < key_tiles; ++t) {
-      add_rows(sum, tiles.next() + at.row * kPitch, d_state.data + t * kKeys * N + at.column, N, 0, kKeys);
+      add_rows(sum, tiles.next() + at.row * kPitch, d_state.data + t * kKeys * N + at.column, N, 0, grid.keys_of(t));
     }
 #pragma unroll
     for (int r = 0; r < R; ++r) {
@@ -145,7 +166,7 @@ __global__ void __launch_bounds__(kThreads, 2) reverse_kernel(Backward<T> p) {
     float solved[R][4] = {};
     add_transposed<1>(solved, tiles.next() + at.row, d_written + at.column, N, from);
     at.store(solved, p.d_residuals + grid.scratch_offset(chunk, at.head, kChunk * grid.value_dim), grid.value_dim);
-    at.share(solved, beta, d_residual);
+    at.share(solved, here.beta, d_residual);
     for (int t = 0; t < key_tiles; ++t) {
       float decay[R], next[R][4];
 #pragma unroll
@@ -153,6 +174,9 @@ __global__ void __launch_bounds__(kThreads, 2) reverse_kernel(Backward<T> p) {
         decay[r] = total[t * kKeys + r];
       }
       const float *k_start = tiles.next() + at.row, *q_start = tiles.next() + at.row;
+      if (at.row >= grid.keys_of(t)) {
+        continue;
+      }
       float* target = d_state.data + (t * kKeys + at.row) * N + at.column;
 #pragma unroll
       for (int r = 0; r < R; ++r) {
@@ -213,7 +237,7 @@ void kda_backward(ExecContext& ctx, const KdaBackward& op, const KdaScratch& scr
     for (int64_t group = groups - 1; group >= 0; --group) {
       p.grid.group_begin = group * p.grid.group_chunks;
       make_images(ctx, p.grid, p.in, op.tiles, images);
-      launch<T, 32>(ctx, p);
+      with_slice(p.grid, [&](auto n) { launch<T, n()>(ctx, p); });
       make_gradients<T>(ctx, p.grid, op, scratch);
       std::swap(p.carry_in, p.carry_out);
     }

@@ -72,8 +72,7 @@ __global__ void __launch_bounds__(kThreads, 2) forward_kernel(Forward<T> p) {
     for (int t = 0; t < key_tiles; ++t) {
       const float *k_start = tiles.next() + row * kPitch, *q_start = tiles.next() + row * kPitch;
       const float* right = state.data + t * kKeys * N + column;
-      add_rows(from_k, k_start, right, N, 0, kKeys);
-      add_rows(o, q_start, right, N, 0, kKeys);
+      add_rows(from_k, o, k_start, q_start, right, N, grid.keys_of(t));
     }
 #pragma unroll
     for (int r = 0; r < R; ++r) {
@@ -101,6 +100,9 @@ __global__ void __launch_bounds__(kThreads, 2) forward_kernel(Forward<T> p) {
         decay[r] = total[t * kKeys + r];
       }
       const float* k_last = tiles.next() + row;
+      if (row >= grid.keys_of(t)) {
+        continue;
+      }
       float* target = state.data + (t * kKeys + row) * N + column;
 #pragma unroll
       for (int r = 0; r < R; ++r) {
@@ -150,7 +152,7 @@ void kda_forward(ExecContext& ctx, const KdaForward& op, const KdaScratch& scrat
                  .final_state = optional(op.final_state), .chunk_states = optional(op.chunk_states)};
     for (const int64_t chunks = kda_max_chunks(tokens, documents); p.grid.group_begin < chunks; p.grid.group_begin += p.grid.group_chunks) {
       make_images(ctx, p.grid, p.in, op.tiles, images);
-      launch<T, 32>(ctx, p);
+      with_slice(p.grid, [&](auto n) { launch<T, n()>(ctx, p); });
       std::swap(p.carry_in, p.carry_out);
     }
   });

@@ -84,7 +84,7 @@ class ChunkGradients {
   __device__ void write_dv(int64_t value, const float* d_residual);
   __device__ void states(int key_tile);
   __device__ void decay_panels(int key_tile, ColumnDecay& decay);
-  __device__ void add_rows_below(const float* d_scores, Part& part) const;
+  __device__ void add_rows_below();
   __device__ void add_columns_above();
   __device__ void add_pairs();
   __device__ void through_scores(int key_tile);
@@ -223,41 +223,40 @@ __device__ void ChunkGradients<T, kTiles>::decay_panels(int key_tile, ColumnDeca
 // The tiles before the thread's own in the manner of Horner: walking tile by tile, the sum so far decays by one tile and the
 // next tile's product is added. So all factors stay <= 1, and the sums start from what came through the state.
 template <class T, KdaTiles kTiles>
-__device__ void ChunkGradients<T, kTiles>::add_rows_below(const float* d_scores, Part& part) const {
+__device__ void ChunkGradients<T, kTiles>::add_rows_below() {
   const int own = tile();
   for (int j = 0; j <= own; ++j) {
     const float* decay = j < own ? small_.decay.total[j] : small_.decay.first[own];
-    float factor[4];
 #pragma unroll
     for (int c = 0; c < 4; ++c) {
-      factor[c] = decay[column() + 16 * c];
-    }
+      const float factor = decay[column() + 16 * c];
 #pragma unroll
-    for (int r = 0; r < 4; ++r) {
-#pragma unroll
-      for (int c = 0; c < 4; ++c) {
-        part[r][c] *= factor[c];
+      for (int r = 0; r < 4; ++r) {
+        row_q_[r][c] *= factor;
+        row_k_[r][c] *= factor;
       }
     }
     if (j == own && kTiles == KdaTiles::Pairwise) {
       return;
     }
     const float* keys = (j < own ? slot(2) : slot(3)) + j * kTile * kPitch + column();
-    const float* left = d_scores + row() * kPitch + j * kTile;
-#pragma unroll
+    const float* d_a = slot(kDScores) + row() * kPitch + j * kTile;
+    const float* d_l = slot(kDKeys) + row() * kPitch + j * kTile;
+#pragma unroll 1
     for (int p = 0; p < kTile; p += 4) {
-      float4 x[4];
-#pragma unroll
-      for (int r = 0; r < 4; ++r) {
-        x[r] = load4(left + r * kPitch + p);
-      }
+      float4 right[4];
 #pragma unroll
       for (int c = 0; c < 4; ++c) {
         const float* key = keys + p * kPitch + 16 * c;
-        const float4 right = make_float4(key[0], key[kPitch], key[2 * kPitch], key[3 * kPitch]);
+        right[c] = make_float4(key[0], key[kPitch], key[2 * kPitch], key[3 * kPitch]);
+      }
 #pragma unroll
-        for (int r = 0; r < 4; ++r) {
-          part[r][c] = add_dot(x[r], right, part[r][c]);
+      for (int r = 0; r < 4; ++r) {
+        const float4 a = load4(d_a + r * kPitch + p), l = load4(d_l + r * kPitch + p);
+#pragma unroll
+        for (int c = 0; c < 4; ++c) {
+          row_q_[r][c] = add_dot(a, right[c], row_q_[r][c]);
+          row_k_[r][c] = add_dot(l, right[c], row_k_[r][c]);
         }
       }
     }
@@ -269,7 +268,7 @@ template <class T, KdaTiles kTiles>
 __device__ void ChunkGradients<T, kTiles>::add_columns_above() {
   const int own = tile();
   const auto add_tile = [&](int i, Part& part) {
-#pragma unroll 4
+#pragma unroll 2
     for (int m = i * kTile; m < (i + 1) * kTile; ++m) {
       const float4 d_a = load4(slot(kDScores) + m * kPitch + row()), d_l = load4(slot(kDKeys) + m * kPitch + row());
 #pragma unroll
@@ -348,8 +347,7 @@ __device__ void ChunkGradients<T, kTiles>::through_scores(int key_tile) {
   __syncthreads();  // also: states() is done with the slots
   decay_panels(key_tile, decay);
   __syncthreads();
-  add_rows_below(slot(kDScores), row_q_);
-  add_rows_below(slot(kDKeys), row_k_);
+  add_rows_below();
   add_columns_above();
   __syncthreads();
   {

@@ -56,6 +56,32 @@ __device__ inline void add_rows(float (&sum)[R][4], const float* a, const float*
   }
 }
 
+// Two left factors at once.
+template <int R>
+__device__ inline void add_rows(float (&first)[R][4], float (&second)[R][4], const float* a, const float* a2, const float* b, int ldb, int end) {
+#pragma unroll 2
+  for (int p = 0; p < end; p += 4) {
+    float4 left[R], left2[R];
+#pragma unroll
+    for (int r = 0; r < R; ++r) {
+      left[r] = load4(a + r * kPitch + p);
+      left2[r] = load4(a2 + r * kPitch + p);
+    }
+    const float4 b0 = load4(b + p * ldb), b1 = load4(b + (p + 1) * ldb), b2 = load4(b + (p + 2) * ldb), b3 = load4(b + (p + 3) * ldb);
+#pragma unroll
+    for (int r = 0; r < R; ++r) {
+      add_product(left[r].x, b0, first[r]);
+      add_product(left[r].y, b1, first[r]);
+      add_product(left[r].z, b2, first[r]);
+      add_product(left[r].w, b3, first[r]);
+      add_product(left2[r].x, b0, second[r]);
+      add_product(left2[r].y, b1, second[r]);
+      add_product(left2[r].z, b2, second[r]);
+      add_product(left2[r].w, b3, second[r]);
+    }
+  }
+}
+
 // sum[r] += a[row + r, 0 : row + r] b, up to and with the diagonal. `a` at the thread's first row, which is `row`.
 template <int R>
 __device__ inline void add_lower(float (&sum)[R][4], const float* a, const float* b, int ldb, int row) {
