@@ -1,7 +1,8 @@
-// A block for a token. The sources are read once from memory for norms and scores, and once more, out of the caches, for the
-// mix; their rows of one token are a few kilobytes. In backward a block walks over its share of the tokens and keeps the
-// gradient of norm_scale * query in shared memory.
+// A block for a token, or a warp where rows are short (attn_res_mix_warp.cuh). The sources are read once from memory for norms
+// and scores, and once more, out of the caches, for the mix; their rows of one token are a few kilobytes. In backward a block
+// walks over its share of the tokens and keeps the gradient of norm_scale * query in shared memory.
 #include "kernels/attn_res_mix/attn_res_mix_cuda.h"
+#include "kernels/attn_res_mix/attn_res_mix_warp.cuh"
 #include "kernels/gpu/launch.cuh"
 #include "kernels/gpu/partial_sums.h"
 
@@ -9,18 +10,11 @@ namespace longhaul::cuda {
 namespace {
 
 using namespace gpu;
+using attn_res_mix::Gradients;
+using attn_res_mix::kMaxSources;
+using attn_res_mix::Sources;
 
-constexpr int kMaxSources = static_cast<int>(kMaxMixSources);
 constexpr int kWarps = kThreads / 32;
-
-template <class T>
-struct Sources {
-  const T* values[kMaxSources];  // each [tokens, hidden]
-  int count;
-  const T *norm_scale, *query;  // [hidden]
-  int64_t tokens, hidden;
-  float eps;
-};
 
 // Of the token at hand.
 struct Shared {
@@ -106,12 +100,6 @@ __global__ void __launch_bounds__(kThreads) forward_kernel(const __grid_constant
     store<W>(y + token * in.hidden + c, sum);
   }
 }
-
-struct Gradients {
-  float* dvalues[kMaxSources];  // each [tokens, hidden], accumulated
-  float* partials;              // [blocks, hidden]
-  int64_t share;
-};
 
 // With s_i = r_i <a, v_i> and a = norm_scale * query:
 //   ds_i = p_i (<dy, v_i> - <dy, y>);  dv_i += p_i dy + ds_i r_i (a - (s_i r_i / hidden) v_i);  da += ds_i r_i v_i
@@ -212,7 +200,11 @@ void attn_res_mix_forward(ExecContext& ctx, const AttnResMixForward& op) {
     using T = decltype(zero);
     const Sources<T> in = sources_of<T>(op.sources, op.norm_scale, op.query, op.eps);
     with_width(all_wide(op.sources) && is_wide({&op.norm_scale, &op.query, &op.y}), [&](auto w) {
-      forward_kernel<T, w()><<<static_cast<unsigned>(tokens), kThreads, 0, stream_of(ctx)>>>(in, typed<T>(op.y));
+      if (w() > 1 && in.hidden <= attn_res_mix::kWarpHidden) {
+        attn_res_mix::forward_by_warps(stream_of(ctx), in, typed<T>(op.y));
+      } else {
+        forward_kernel<T, w()><<<static_cast<unsigned>(tokens), kThreads, 0, stream_of(ctx)>>>(in, typed<T>(op.y));
+      }
     });
   });
   LH_CHECK_LAUNCH(ctx, "attn_res_mix_forward");
@@ -232,6 +224,10 @@ void attn_res_mix_backward(ExecContext& ctx, const AttnResMixBackward& op, const
     using T = decltype(zero);
     const Sources<T> in = sources_of<T>(op.sources, op.norm_scale, op.query, op.eps);
     with_width(all_wide(op.sources) && all_wide(op.dsources) && is_wide({&op.norm_scale, &op.query, &op.dy}), [&](auto w) {
+      if (w() > 1 && hidden <= attn_res_mix::kWarpHidden) {
+        attn_res_mix::backward_by_warps(stream_of(ctx), static_cast<unsigned>(blocks), in, out, typed<T>(op.dy));
+        return;
+      }
       const int64_t bytes = ColumnSums<w(), kThreads>::shared_bytes(hidden);
       allow_shared(backward_kernel<T, w()>, bytes);
       backward_kernel<T, w()><<<static_cast<unsigned>(blocks), kThreads, static_cast<size_t>(bytes), stream_of(ctx)>>>(in, out, typed<T>(op.dy));

@@ -7,7 +7,7 @@ using namespace longhaul::testing;
 
 TEST_CASE("attn_res_mix on the GPU equals the CPU", "[attn_res_mix][cuda]") {
   for (const DType dtype : kGpuTypes) {
-    for (const auto& [tokens, hidden, count] : {std::tuple<int64_t, int64_t, int>{300, 1024, 5}, {20, 7168, 9}, {33, 50, 1}, {7, 24, 20}, {0, 16, 3}}) {
+    for (const auto& [tokens, hidden, count] : {std::tuple<int64_t, int64_t, int>{300, 1024, 5}, {65, 520, 2}, {40, 1000, 8}, {20, 7168, 9}, {33, 50, 1}, {7, 24, 20}, {0, 16, 3}}) {
       Parity p(fmt::format("attn_res_mix {}x{}", hidden, count), dtype);
       const Shape shape{tokens, hidden};
       std::vector<Twin*> sources, dsources;

@@ -26,6 +26,7 @@ ModelOptions small_k3() {
   o.qk_rope_head_dim = 16;
   o.v_head_dim = 32;
   o.linear_attn_config = {.num_heads = 2, .head_dim = 32, .kda_layers = {1, 2, 4, 5}, .full_attn_layers = {3, 6}};
+  o.initializer_range = 0.08;  // at this width what 0.02 is at a width of 1024
   o.attn_res_block_size = 2;
   o.intermediate_size = 96;
   o.num_experts = 8;
