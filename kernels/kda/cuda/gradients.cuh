@@ -61,8 +61,10 @@ struct GradientShared {
   static constexpr int kDecays = kKeys + panel_bytes(kChunk, D);                // fp32 [64, K] 2^F
   static constexpr int kScores = kDecays + kChunk * kDecayRow;                  // bf16 [64, 64] dA, dL
   static constexpr int kLogs = kScores;                                         // fp32 [8, 2, K] before dA
-  static constexpr int kSteps = kScores + 2 * panel_bytes(kChunk, kChunk);      // fp32 [5, K], see StepDecay
-  static constexpr int kSums = kSteps + 5 * D * 4;                              // fp32 [2, 4, K] of dg, by tiles
+  // fp32 [4, K] decay to the first row of a tile: from the chunk's start for tile 0, from that of the tile before else.
+  static constexpr int kSteps = kScores + 2 * panel_bytes(kChunk, kChunk);
+  static constexpr int kEnds = kSteps + kTiles * D * 4;                         // fp32 [4, K] 2^{54 + G_C - P} of tiles
+  static constexpr int kSums = kEnds + kTiles * D * 4;                          // fp32 [2, 4, K] of dg, by tiles
   static constexpr int kInner = kSums;                                          // fp32 [8, K] of S dS', before
   static constexpr int kStateSum = kSums + 8 * D * 4;                           // fp32 [K]
   static constexpr int kBeta = kStateSum + D * 4;                               // fp32 [64]
@@ -78,35 +80,6 @@ inline constexpr float kMiddle = 54.0F;
 inline constexpr float kUp = 18014398509481984.0F;  // 2^54
 inline constexpr float kDown = 1.0F / kUp;
 
-// Decay of a channel over the chunk, in kSteps: [0] from its start to the first row of tile 0, [I] from there on to that of
-// tile I, [4] from tile 3's to the chunk's end.
-struct StepDecay {
-  float at[5];
-
-  template <int D>
-  static __device__ __forceinline__ StepDecay load(const unsigned char* shared, int channel) {
-    const auto* from = reinterpret_cast<const float*>(shared + GradientShared<D>::kSteps) + channel;
-    return {{from[0], from[D], from[2 * D], from[3 * D], from[4 * D]}};
-  }
-  [[nodiscard]] __device__ __forceinline__ float start_to(int tile) const {
-    float product = at[0];
-#pragma unroll
-    for (int t = 1; t < kTiles; ++t) {
-      product *= t <= tile ? at[t] : 1.0F;
-    }
-    return product;
-  }
-  // Times 2^54, so that it does not vanish before the factor 2^{-F} makes it large.
-  [[nodiscard]] __device__ __forceinline__ float to_end(int tile) const {
-    float product = kUp * at[4];
-#pragma unroll
-    for (int t = kTiles - 1; t > 0; --t) {
-      product *= t > tile ? at[t] : 1.0F;
-    }
-    return product;
-  }
-};
-
 // Operands of the tiles and the decays, from q, k and g; by all threads, two channels and eight rows each.
 template <int D>
 __device__ __forceinline__ void form_operands(const GradientParams& p, const ChunkEntry& chunk, int head, unsigned char* shared,
@@ -115,80 +88,88 @@ __device__ __forceinline__ void form_operands(const GradientParams& p, const Chu
   constexpr int rows = S::kGroupRows;
   const int channel = thread % (D / 2) * 2;
   const int group = thread / (D / 2);
+  const int at_channel = head * D + channel;
+  const uint16_t* q_at = p.in.q + chunk.first_token * p.in.q_stride + at_channel;
+  const uint16_t* k_at = p.in.k + chunk.first_token * p.in.k_stride + at_channel;
+  const float* g_at = p.in.g + chunk.first_token * p.in.g_stride + at_channel;
   uint32_t q[rows];
   uint32_t k[rows];
   float2 f[rows];
 #pragma unroll
   for (int r = 0; r < rows; ++r) {
-    const int row = group * rows + r;
-    const int64_t token = chunk.first_token + min(row, chunk.rows - 1);
-    const int at = head * D + channel;
-    q[r] = load_once(reinterpret_cast<const uint32_t*>(p.in.q + token * p.in.q_stride + at));
-    k[r] = load_once(reinterpret_cast<const uint32_t*>(p.in.k + token * p.in.k_stride + at));
-    f[r] = load_once(reinterpret_cast<const float2*>(p.in.g + token * p.in.g_stride + at));
+    const int row = min(group * rows + r, chunk.rows - 1);
+    f[r] = *reinterpret_cast<const float2*>(g_at + row * p.in.g_stride);
+    q[r] = *reinterpret_cast<const uint32_t*>(q_at + row * p.in.q_stride);
+    k[r] = *reinterpret_cast<const uint32_t*>(k_at + row * p.in.k_stride);
   }
   if (thread < kChunk) {
     const float beta = thread < chunk.rows ? p.in.beta[(chunk.first_token + thread) * p.in.heads + head] : 0.0F;
     reinterpret_cast<float*>(shared + S::kBeta)[thread] = beta;
   }
-  float first[2] = {};
+  if (chunk.rows < kChunk) {
 #pragma unroll
-  for (int r = 0; r < rows; ++r) {
-    const bool inside = group * rows + r < chunk.rows;
-    q[r] = inside ? q[r] : 0U;
-    k[r] = inside ? k[r] : 0U;
-    f[r].x = inside ? kLog2E * f[r].x : 0.0F;
-    f[r].y = inside ? kLog2E * f[r].y : 0.0F;
-    if (r == 0) {
-      first[0] = f[0].x;
-      first[1] = f[0].y;
-    } else {
-      f[r].x += r == 1 ? 0.0F : f[r - 1].x;
-      f[r].y += r == 1 ? 0.0F : f[r - 1].y;
+    for (int r = 0; r < rows; ++r) {
+      const bool inside = group * rows + r < chunk.rows;
+      q[r] = inside ? q[r] : 0U;
+      k[r] = inside ? k[r] : 0U;
+      f[r].x = inside ? f[r].x : 0.0F;
+      f[r].y = inside ? f[r].y : 0.0F;
     }
   }
   // first: of the group's first row; f: from there.
-  auto* logs = reinterpret_cast<float*>(shared + S::kLogs);
-  *reinterpret_cast<float2*>(logs + 2 * group * D + channel) = make_float2(first[0], first[1]);
-  *reinterpret_cast<float2*>(logs + (2 * group + 1) * D + channel) = make_float2(f[rows - 1].x, f[rows - 1].y);
+  const float2 first = make_float2(kLog2E * f[0].x, kLog2E * f[0].y);
   f[0] = make_float2(0.0F, 0.0F);
+#pragma unroll
+  for (int r = 1; r < rows; ++r) {
+    f[r].x = f[r - 1].x + kLog2E * f[r].x;
+    f[r].y = f[r - 1].y + kLog2E * f[r].y;
+  }
+  auto* logs = reinterpret_cast<float*>(shared + S::kLogs) + channel;
+  *reinterpret_cast<float2*>(logs + 2 * group * D) = first;
+  *reinterpret_cast<float2*>(logs + (2 * group + 1) * D) = f[rows - 1];
   sync_block();
-  const auto log_at = [&](int g, int what) { return *reinterpret_cast<const float2*>(logs + (2 * g + what) * D + channel); };
+  const auto log_at = [&](int g, int what) { return *reinterpret_cast<const float2*>(logs + (2 * g + what) * D); };
   float2 before = make_float2(0.0F, 0.0F);
   if (group % 2 == 1) {
     const float2 rest = log_at(group - 1, 1);
-    before = make_float2(rest.x + first[0], rest.y + first[1]);
+    before = make_float2(rest.x + first.x, rest.y + first.y);
   }
-  if (group < 5) {
-    // From tile to tile: the rest of the tile before and the first row of this one.
-    float2 step = make_float2(0.0F, 0.0F);
-    if (group < 4) {
-      step = log_at(2 * group, 0);
-    }
-    if (group > 0) {
-      const float2 a = log_at(2 * group - 2, 1);
-      const float2 b = log_at(2 * group - 1, 0);
-      const float2 c = log_at(2 * group - 1, 1);
-      step.x += a.x + (b.x + c.x);
-      step.y += a.y + (b.y + c.y);
+  if (group < kTiles) {
+    // `group` as a tile.
+    float2 step = log_at(2 * group, 0);
+    float2 end = make_float2(kMiddle, kMiddle);
+#pragma unroll
+    for (int g = 0; g < S::kGroups; ++g) {
+      const float2 a = log_at(g, 0);
+      const float2 b = log_at(g, 1);
+      const bool in_tile_before = g / 2 == group - 1;
+      const bool is_first = g % 2 == 0;
+      step.x += in_tile_before ? b.x + (is_first ? 0.0F : a.x) : 0.0F;
+      step.y += in_tile_before ? b.y + (is_first ? 0.0F : a.y) : 0.0F;
+      const bool is_after = g / 2 >= group;
+      end.x += is_after ? b.x + (g == 2 * group ? 0.0F : a.x) : 0.0F;
+      end.y += is_after ? b.y + (g == 2 * group ? 0.0F : a.y) : 0.0F;
     }
     *reinterpret_cast<float2*>(shared + S::kSteps + (group * D + channel) * 4) = make_float2(exp2_fast(step.x), exp2_fast(step.y));
+    *reinterpret_cast<float2*>(shared + S::kEnds + (group * D + channel) * 4) = make_float2(exp2_fast(end.x), exp2_fast(end.y));
   }
   const auto* beta = reinterpret_cast<const float*>(shared + S::kBeta);
+  const float scale_up = kUp * p.in.scale;
+  // Rows of a group share nothing but their slab: the swizzle permutes them.
+  const uint32_t at_panel = panel_offset(group * rows, channel, kChunk);
 #pragma unroll
   for (int r = 0; r < rows; ++r) {
     const int row = group * rows + r;
     const float decay[2] = {exp2_fast(before.x + f[r].x), exp2_fast(before.y + f[r].y)};
-    const float inverse[2] = {kDown * exp2_fast(-before.x - f[r].x), kDown * exp2_fast(-before.y - f[r].y)};
-    const float up[2] = {kUp * decay[0], kUp * decay[1]};
-    const uint32_t at = panel_offset(row, channel, kChunk);
-    const float scale = p.in.scale;
+    const float inverse[2] = {exp2_fast(-kMiddle - before.x - f[r].x), exp2_fast(-kMiddle - before.y - f[r].y)};
+    const uint32_t at = (at_panel ^ static_cast<uint32_t>(r * 16)) + static_cast<uint32_t>(r * kSlabRowBytes);
+    const float of_beta = kUp * beta[row];
     *reinterpret_cast<float2*>(shared + S::kDecays + row * S::kDecayRow + channel * 4) = make_float2(decay[0], decay[1]);
     *reinterpret_cast<uint32_t*>(shared + S::kColumns + at) = pack_bf16(bf16_low(k[r]) * inverse[0], bf16_high(k[r]) * inverse[1]);
     *reinterpret_cast<uint32_t*>(shared + S::kQueries + at) =
-        pack_bf16(scale * bf16_low(q[r]) * up[0], scale * bf16_high(q[r]) * up[1]);
+        pack_bf16(bf16_low(q[r]) * (scale_up * decay[0]), bf16_high(q[r]) * (scale_up * decay[1]));
     *reinterpret_cast<uint32_t*>(shared + S::kKeys + at) =
-        pack_bf16(beta[row] * bf16_low(k[r]) * up[0], beta[row] * bf16_high(k[r]) * up[1]);
+        pack_bf16(bf16_low(k[r]) * (of_beta * decay[0]), bf16_high(k[r]) * (of_beta * decay[1]));
   }
 }
 
@@ -240,41 +221,51 @@ __device__ __forceinline__ void sum_states(unsigned char* shared, int thread) {
   *reinterpret_cast<float2*>(shared + S::kInner + (group * D + channel) * 4) = make_float2(sum[0], sum[1]);
 }
 
-// dv = beta dR, and <dR, v>.
+// dv = beta dR, and <dR, v>. A thread has 16 columns of a row, of which it fetches the values early.
 template <int D>
-__device__ __forceinline__ void value_gradients(const GradientParams& p, const ChunkEntry& chunk, int head, unsigned char* shared,
-                                                int thread) {
+struct ValueGradients {
   using S = GradientShared<D>;
-  constexpr int threads = S::kThreads / kChunk;  // a row
-  constexpr int columns = D / threads;
-  static_assert(columns == 16);
-  const int row = thread / threads;
-  const int column = thread % threads * columns;
-  const int64_t token = chunk.first_token + min(row, chunk.rows - 1);
-  const float beta = reinterpret_cast<const float*>(shared + S::kBeta)[row];
-  float sum = 0.0F;
+  static constexpr int kRowThreads = S::kThreads / kChunk;
+  static constexpr int kColumns = D / kRowThreads;
+  static_assert(kColumns == 16);
+  uint4 v[2];
+
+  __device__ __forceinline__ void fetch(const GradientParams& p, const ChunkEntry& chunk, int head, int thread) {
+    const int row = min(thread / kRowThreads, chunk.rows - 1);
+    const uint16_t* from = p.v + (chunk.first_token + row) * p.v_stride + head * D + thread % kRowThreads * kColumns;
+    v[0] = *reinterpret_cast<const uint4*>(from);
+    v[1] = *reinterpret_cast<const uint4*>(from + 8);
+  }
+
+  __device__ __forceinline__ void write(const GradientParams& p, const ChunkEntry& chunk, int head, unsigned char* shared,
+                                        int thread) const {
+    const int row = thread / kRowThreads;
+    const int column = thread % kRowThreads * kColumns;
+    const float beta = reinterpret_cast<const float*>(shared + S::kBeta)[row];
+    float* to = p.dv + ((chunk.first_token + row) * p.in.heads + head) * D + column;
+    float sum = 0.0F;
 #pragma unroll
-  for (int half = 0; half < 2; ++half) {
-    const uint4 v = *reinterpret_cast<const uint4*>(p.v + token * p.v_stride + head * D + column + 8 * half);
-    const uint4 d = *reinterpret_cast<const uint4*>(shared + S::kResidualGradients + panel_offset(row, column + 8 * half, kChunk));
-    const float r[8] = {bf16_low(d.x), bf16_high(d.x), bf16_low(d.y), bf16_high(d.y),
-                        bf16_low(d.z), bf16_high(d.z), bf16_low(d.w), bf16_high(d.w)};
-    sum += r[0] * bf16_low(v.x) + r[1] * bf16_high(v.x) + r[2] * bf16_low(v.y) + r[3] * bf16_high(v.y);
-    sum += r[4] * bf16_low(v.z) + r[5] * bf16_high(v.z) + r[6] * bf16_low(v.w) + r[7] * bf16_high(v.w);
-    if (row < chunk.rows) {
-      float* to = p.dv + (token * p.in.heads + head) * D + column + 8 * half;
-      *reinterpret_cast<float4*>(to) = make_float4(beta * r[0], beta * r[1], beta * r[2], beta * r[3]);
-      *reinterpret_cast<float4*>(to + 4) = make_float4(beta * r[4], beta * r[5], beta * r[6], beta * r[7]);
+    for (int half = 0; half < 2; ++half) {
+      const uint4 d = *reinterpret_cast<const uint4*>(shared + S::kResidualGradients + panel_offset(row, column + 8 * half, kChunk));
+      const float r[8] = {bf16_low(d.x), bf16_high(d.x), bf16_low(d.y), bf16_high(d.y),
+                          bf16_low(d.z), bf16_high(d.z), bf16_low(d.w), bf16_high(d.w)};
+      const uint4 x = v[half];
+      sum += r[0] * bf16_low(x.x) + r[1] * bf16_high(x.x) + r[2] * bf16_low(x.y) + r[3] * bf16_high(x.y);
+      sum += r[4] * bf16_low(x.z) + r[5] * bf16_high(x.z) + r[6] * bf16_low(x.w) + r[7] * bf16_high(x.w);
+      if (row < chunk.rows) {
+        *reinterpret_cast<float4*>(to + 8 * half) = make_float4(beta * r[0], beta * r[1], beta * r[2], beta * r[3]);
+        *reinterpret_cast<float4*>(to + 8 * half + 4) = make_float4(beta * r[4], beta * r[5], beta * r[6], beta * r[7]);
+      }
+    }
+#pragma unroll
+    for (int mask = 1; mask < kRowThreads; mask *= 2) {
+      sum += shuffle_xor(sum, mask);
+    }
+    if (thread % kRowThreads == 0) {
+      reinterpret_cast<float*>(shared + S::kBetaSums)[row] = sum;
     }
   }
-#pragma unroll
-  for (int mask = 1; mask < threads; mask *= 2) {
-    sum += shuffle_xor(sum, mask);
-  }
-  if (thread % threads == 0) {
-    reinterpret_cast<float*>(shared + S::kBetaSums)[row] = sum;
-  }
-}
+};
 
 // A tile of dA or dL to the panels of its two bf16 values; dA's diagonal apart.
 template <int D>
@@ -374,18 +365,33 @@ __device__ __forceinline__ void sum_rows(float (&x)[16], float* totals, int lane
   }
 }
 
+// Lines of a chunk's inputs into the second-level cache, for the block's next turn.
+template <int D>
+__device__ __forceinline__ void prefetch_inputs(const GradientParams& p, const ChunkEntry& chunk, int head, int thread) {
+  using S = GradientShared<D>;
+  constexpr int lines = D / 64;  // of 128 bytes, in a row of 16-bit values
+  constexpr int row_lines = 6 * lines;
+  for (int i = thread; i < kChunk * row_lines; i += S::kThreads) {
+    const int64_t token = chunk.first_token + min(i / row_lines, chunk.rows - 1);
+    const int which = i % row_lines / lines;
+    const int column = head * D + i % lines * 64;
+    const void* at = p.in.q + token * p.in.q_stride + column;
+    at = which == 1 ? p.in.k + token * p.in.k_stride + column : at;
+    at = which == 2 ? p.v + token * p.v_stride + column : at;
+    at = which == 3 ? p.d_o + token * p.d_o_stride + column : at;
+    at = which == 4 ? p.in.g + token * p.in.g_stride + column : at;
+    at = which == 5 ? p.in.g + token * p.in.g_stride + column + 32 : at;
+    prefetch_line(at);
+  }
+}
+
 template <int D>
 __global__ void __launch_bounds__(GradientShared<D>::kThreads, 1) gradients_kernel(const GradientParams p) {
 #if LH_KDA_SM90A
   using S = GradientShared<D>;
   unsigned char* shared = dynamic_shared();
   const uint32_t base = shared_address(shared);
-  const int thread = thread_index();
-  const int lane = thread % 32;
-  const int warp = thread / 32;
-  const int tile = warp % kTiles;
-  const int part = warp / kTiles;
-  const int channel = part * 32;
+  int thread = thread_index();
   const int64_t items = static_cast<int64_t>(p.tables.document_chunks[p.documents]) * p.in.heads;
   int64_t item = block_index();
   if (thread == 0) {
@@ -399,93 +405,139 @@ __global__ void __launch_bounds__(GradientShared<D>::kThreads, 1) gradients_kern
   for (uint32_t parity = 0; item < items; item += grid_blocks(), parity ^= 1U) {
     const ChunkEntry chunk = p.tables.chunks[item / p.in.heads];
     const int head = static_cast<int>(item % p.in.heads);
-    fetch_outputs<D>(p, chunk, head, base, thread);
-    form_operands<D>(p, chunk, head, shared, thread);
-    copies_wait();
-    mbarrier_wait(base + S::kBarrier, parity);
-    sync_block();
-
-    // Products with the states.
-    float of_q[16] = {};
-    float of_k[16] = {};
-    float out[16] = {};
-    const Panel outputs{base + S::kOutputs, kChunk};
-    const Panel residuals{base + S::kResiduals, kChunk};
-    const Panel residual_gradients{base + S::kResidualGradients, kChunk};
-#pragma unroll 2
-    for (int v = 0; v < D; v += 16) {
-      uint32_t a[3][4];
-      load_a(a[0], outputs, tile * kTile, v, lane);
-      load_a(a[1], residual_gradients, tile * kTile, v, lane);
-      load_a(a[2], residuals, tile * kTile, v, lane);
-#pragma unroll
-      for (int n = 0; n < 2; ++n) {
-        uint32_t b[4];
-        load_b<Order::ColumnsOfPanel>(b, {base + S::kStates, D}, v, channel + 16 * n, lane);
-        mma_bf16(of_q + 8 * n, a[0], b[0], b[1]);
-        mma_bf16(of_q + 8 * n + 4, a[0], b[2], b[3]);
-        mma_bf16(of_k + 8 * n, a[1], b[0], b[1]);
-        mma_bf16(of_k + 8 * n + 4, a[1], b[2], b[3]);
-        load_b<Order::ColumnsOfPanel>(b, {base + S::kStateGradients, D}, v, channel + 16 * n, lane);
-        mma_bf16(out + 8 * n, a[2], b[0], b[1]);
-        mma_bf16(out + 8 * n + 4, a[2], b[2], b[3]);
-      }
+    // Addresses are cheaper to form anew than to keep.
+    forget(thread);
+    {
+      ValueGradients<D> values;
+      fetch_outputs<D>(p, chunk, head, base, thread);
+      values.fetch(p, chunk, head, thread);
+      form_operands<D>(p, chunk, head, shared, thread);
+      copies_wait();
+      mbarrier_wait(base + S::kBarrier, parity);
+      sync_block();
+      values.write(p, chunk, head, shared, thread);
     }
-    // Tiles of dA and dL: a warp each, or two where four warps share the row tile.
-    constexpr int tile_warps = S::kParts / 2;  // for dA, and for dL
+    sum_states<D>(shared, thread);
+
+    // Products with the states. A warp has a tile of rows and 32 channels.
+    forget(thread);
+    float acc_q[16] = {};  // of row_q, then dG
+    float acc_k[16] = {};  // of row_k
+    float out[16] = {};
+    constexpr int tile_warps = S::kParts / 2;  // for dA, and for dL, of a row tile
     constexpr int tile_turns = kTiles / tile_warps;
-    const bool is_queries = part < tile_warps;
     float scores[tile_turns][8] = {};
+    {
+      const int lane = thread % 32;
+      const int tile = thread / 32 % kTiles;
+      const int part = thread / 32 / kTiles;
+      const ColumnCursor rows = cursor_a({base, kChunk}, tile * kTile, lane);
+      const Panel first_state{base + S::kStates, D};
+      const uint32_t states[2] = {first_state.at(lane % 16, part * 32 + lane / 16 * 8), first_state.at(lane % 16, part * 32 + 16 + lane / 16 * 8)};
 #pragma unroll
-    for (int turn = 0; turn < tile_turns; ++turn) {
-      const int column_tile = part % tile_warps + turn * tile_warps;
-      if (column_tile <= tile) {
-#pragma unroll 4
-        for (int v = 0; v < D; v += 16) {
-          uint32_t a[4];
+      for (int v = 0; v < D; v += 16) {
+        uint32_t a[3][4];
+        ldmatrix(a[0], rows.at(v) + S::kOutputs);
+        ldmatrix(a[1], rows.at(v) + S::kResidualGradients);
+        ldmatrix(a[2], rows.at(v) + S::kResiduals);
+#pragma unroll
+        for (int n = 0; n < 2; ++n) {
           uint32_t b[4];
-          load_a(a, is_queries ? outputs : residual_gradients, tile * kTile, v, lane);
-          load_b<Order::RowsOfPanel>(b, residuals, column_tile * kTile, v, lane);
-          mma_bf16(scores[turn], a, b[0], b[1]);
-          mma_bf16(scores[turn] + 4, a, b[2], b[3]);
+          ldmatrix_transposed(b, states[n] + static_cast<uint32_t>(v * kSlabRowBytes));
+          mma_bf16(acc_q + 8 * n, a[0], b[0], b[1]);
+          mma_bf16(acc_q + 8 * n + 4, a[0], b[2], b[3]);
+          mma_bf16(acc_k + 8 * n, a[1], b[0], b[1]);
+          mma_bf16(acc_k + 8 * n + 4, a[1], b[2], b[3]);
+          ldmatrix_transposed(b, states[n] + static_cast<uint32_t>(v * kSlabRowBytes + S::kStateGradients - S::kStates));
+          mma_bf16(out + 8 * n, a[2], b[0], b[1]);
+          mma_bf16(out + 8 * n + 4, a[2], b[2], b[3]);
+        }
+      }
+      // Tiles of dA and dL.
+      const bool is_queries = part < tile_warps;
+      const auto of_rows = static_cast<uint32_t>(is_queries ? S::kOutputs : S::kResidualGradients);
+#pragma unroll
+      for (int turn = 0; turn < tile_turns; ++turn) {
+        const int column_tile = part % tile_warps + turn * tile_warps;
+        if (column_tile <= tile) {
+          const ColumnCursor columns = cursor_b({base + S::kResiduals, kChunk}, column_tile * kTile, lane);
+#pragma unroll
+          for (int v = 0; v < D; v += 16) {
+            uint32_t a[4];
+            uint32_t b[4];
+            ldmatrix(a, rows.at(v) + of_rows);
+            ldmatrix(b, columns.at(v));
+            mma_bf16(scores[turn], a, b[0], b[1]);
+            mma_bf16(scores[turn] + 4, a, b[2], b[3]);
+          }
         }
       }
     }
-    sum_states<D>(shared, thread);
-    value_gradients<D>(p, chunk, head, shared, thread);
     sync_block();
-    if (thread == 0 && item + grid_blocks() < items) {
-      fetch_states<D>(p, item + grid_blocks(), base);
+    forget(thread);
+    const int lane = thread % 32;
+    const int tile = thread / 32 % kTiles;
+    const int part = thread / 32 / kTiles;
+    const int channel = part * 32;
+    if (item + grid_blocks() < items) {
+      if (thread == 0) {
+        fetch_states<D>(p, item + grid_blocks(), base);
+      }
+      prefetch_inputs<D>(p, p.tables.chunks[(item + grid_blocks()) / p.in.heads],
+                         static_cast<int>((item + grid_blocks()) % p.in.heads), thread);
     }
 #pragma unroll
     for (int turn = 0; turn < tile_turns; ++turn) {
       const int column_tile = part % tile_warps + turn * tile_warps;
       if (column_tile <= tile) {
-        put_scores<D>(scores[turn], shared, is_queries, tile, column_tile, lane);
+        put_scores<D>(scores[turn], shared, part < tile_warps, tile, column_tile, lane);
       }
     }
     if (thread < D) {
       const auto* inner = reinterpret_cast<const float*>(shared + S::kInner) + thread;
+      const float decay = kDown * reinterpret_cast<const float*>(shared + S::kEnds)[thread] *
+                          reinterpret_cast<const float*>(shared + S::kSteps)[thread];
       float sum = 0.0F;
 #pragma unroll
       for (int i = 0; i < S::kGroups; ++i) {
         sum += inner[i * D];
       }
-      const StepDecay decay = StepDecay::load<D>(shared, thread);
-      reinterpret_cast<float*>(shared + S::kStateSum)[thread] = sum * (decay.start_to(3) * decay.at[4]);
+      reinterpret_cast<float*>(shared + S::kStateSum)[thread] = sum * decay;
+    }
+    // Rows g and g + 8 of the tile, channels 8 n + 2 t, 8 n + 2 t + 1 of the part.
+    const int lane_channel = channel + lane % 4 * 2;
+    uint32_t q[8];
+    uint32_t k[8];
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const int64_t token = chunk.first_token + min(tile * kTile + lane / 4 + 8 * half, chunk.rows - 1);
+      const uint16_t* q_at = p.in.q + token * p.in.q_stride + head * D + lane_channel;
+      const uint16_t* k_at = p.in.k + token * p.in.k_stride + head * D + lane_channel;
+#pragma unroll
+      for (int n = 0; n < 4; ++n) {
+        q[4 * half + n] = *reinterpret_cast<const uint32_t*>(q_at + 8 * n);
+        k[4 * half + n] = *reinterpret_cast<const uint32_t*>(k_at + 8 * n);
+      }
     }
     sync_block();
 
-    // Products with the tiles. row_q and row_k, then col.
-    float row_q[16] = {};
-    float row_k[16] = {};
+    // Products with the tiles: row_q and row_k, to which the state comes as if from a tile before; then col.
+#pragma unroll
+    for (int i = 0; i < 16; ++i) {
+      acc_q[i] *= kDown;
+      acc_k[i] *= -kDown;
+    }
     const Panel columns{base + S::kColumns, kChunk};
     for (int j = 0; j <= tile; ++j) {
-      add_scores<D, false>(row_q, base, true, tile, j, columns, channel, lane);
-      add_scores<D, false>(row_k, base, false, tile, j, columns, channel, lane);
+      if (j == 0) {
+        pass_tile<D>(acc_q, shared, 0, channel, lane);
+        pass_tile<D>(acc_k, shared, 0, channel, lane);
+      }
+      add_scores<D, false>(acc_q, base, true, tile, j, columns, channel, lane);
+      add_scores<D, false>(acc_k, base, false, tile, j, columns, channel, lane);
       if (j < tile) {
-        pass_tile<D>(row_q, shared, j + 1, channel, lane);
-        pass_tile<D>(row_k, shared, j + 1, channel, lane);
+        pass_tile<D>(acc_q, shared, j + 1, channel, lane);
+        pass_tile<D>(acc_k, shared, j + 1, channel, lane);
       }
     }
     float col[16] = {};
@@ -497,49 +549,52 @@ __global__ void __launch_bounds__(GradientShared<D>::kThreads, 1) gradients_kern
       add_scores<D, true>(col, base, false, i, tile, {base + S::kKeys, kChunk}, channel, lane);
     }
 
-    // Rows g and g + 8 of the tile, channels 8 n + 2 t, 8 n + 2 t + 1 of the part.
-    const auto* beta_of = reinterpret_cast<const float*>(shared + S::kBeta);
-    const auto* diagonal_of = reinterpret_cast<const float*>(shared + S::kDiagonal);
     float dbeta[2] = {};
 #pragma unroll
-    for (int n = 0; n < 4; ++n) {
-      const int c = channel + 8 * n + lane % 4 * 2;
-      const StepDecay decay[2] = {StepDecay::load<D>(shared, c), StepDecay::load<D>(shared, c + 1)};
-      const float start[2] = {decay[0].start_to(tile), decay[1].start_to(tile)};
-      const float to_end[2] = {decay[0].to_end(tile), decay[1].to_end(tile)};
+    for (int half = 0; half < 2; ++half) {
+      const int row = tile * kTile + lane / 4 + 8 * half;
+      const bool inside = row < chunk.rows;
+      const float beta = reinterpret_cast<const float*>(shared + S::kBeta)[row];
+      const float diagonal = reinterpret_cast<const float*>(shared + S::kDiagonal)[row];
+      const int64_t at = ((chunk.first_token + row) * p.in.heads + head) * D + lane_channel;
 #pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        const int row = tile * kTile + lane / 4 + 8 * half;
-        const bool inside = row < chunk.rows;
-        const int64_t token = chunk.first_token + min(row, chunk.rows - 1);
-        const uint32_t q_pair = *reinterpret_cast<const uint32_t*>(p.in.q + token * p.in.q_stride + head * D + c);
-        const uint32_t k_pair = *reinterpret_cast<const uint32_t*>(p.in.k + token * p.in.k_stride + head * D + c);
-        const float2 f = *reinterpret_cast<const float2*>(shared + S::kDecays + row * S::kDecayRow + c * 4);
-        const float beta = beta_of[row];
-        const float diagonal = diagonal_of[row];
-        const float q[2] = {p.in.scale * bf16_low(q_pair), p.in.scale * bf16_high(q_pair)};
-        const float k[2] = {bf16_low(k_pair), bf16_high(k_pair)};
-        const float from_first[2] = {f.x, f.y};
+      for (int n = 0; n < 4; ++n) {
+        const float2 f = *reinterpret_cast<const float2*>(shared + S::kDecays + row * S::kDecayRow + (lane_channel + 8 * n) * 4);
+        const float2 end = *reinterpret_cast<const float2*>(shared + S::kEnds + (tile * D + lane_channel + 8 * n) * 4);
+        const float query[2] = {p.in.scale * bf16_low(q[4 * half + n]), p.in.scale * bf16_high(q[4 * half + n])};
+        const float key[2] = {bf16_low(k[4 * half + n]), bf16_high(k[4 * half + n])};
+        const uint32_t at_panel = panel_offset(row, lane_channel + 8 * n, kChunk);
+        const uint32_t rounded[3] = {*reinterpret_cast<const uint32_t*>(shared + S::kQueries + at_panel),
+                                     *reinterpret_cast<const uint32_t*>(shared + S::kKeys + at_panel),
+                                     *reinterpret_cast<const uint32_t*>(shared + S::kColumns + at_panel)};
         float dq[2];
         float dk[2];
 #pragma unroll
         for (int j = 0; j < 2; ++j) {
           const int i = 4 * n + 2 * half + j;
-          const float back = kDown * reciprocal_fast(from_first[j]);
-          const float rows_q = from_first[j] * (start[j] * of_q[i]) + from_first[j] * kUp * row_q[i];
-          const float rows_k = from_first[j] * kUp * row_k[i] - from_first[j] * (start[j] * of_k[i]);
-          const float columns_k = back * col[i];
-          const float leaving = back * to_end[j] * out[i];
-          dq[j] = p.in.scale * (rows_q + diagonal * k[j]);
-          dk[j] = beta * rows_k + columns_k + leaving + diagonal * q[j];
-          dbeta[half] += k[j] * rows_k;
-          row_q[i] = inside ? q[j] * rows_q + k[j] * (beta * rows_k - columns_k) : 0.0F;
-          out[i] = inside ? k[j] * leaving : 0.0F;
+          const float from_first = j == 0 ? f.x : f.y;
+          const float up = kUp * from_first;
+          const float down = reciprocal_fast(up);
+          const float row_q = up * acc_q[i];
+          const float row_k = up * acc_k[i];
+          const float col_k = down * col[i];
+          const float leaving = down * (j == 0 ? end.x : end.y) * out[i];
+          dq[j] = p.in.scale * (row_q + diagonal * key[j]);
+          dk[j] = beta * row_k + col_k + (leaving + diagonal * query[j]);
+          dbeta[half] += key[j] * row_k;
+          // With the operands as the products had them, so that a pair's two halves cancel where both are in a sum.
+          const auto operand = [&](int which) { return j == 0 ? bf16_low(rounded[which]) : bf16_high(rounded[which]); };
+          acc_q[i] = operand(0) * acc_q[i] + (operand(1) * acc_k[i] - operand(2) * col[i]);
+          out[i] = key[j] * leaving;
         }
         if (inside) {
-          const int64_t at = (token * p.in.heads + head) * D + c;
-          *reinterpret_cast<float2*>(p.dq + at) = make_float2(dq[0], dq[1]);
-          *reinterpret_cast<float2*>(p.dk + at) = make_float2(dk[0], dk[1]);
+          *reinterpret_cast<float2*>(p.dq + at + 8 * n) = make_float2(dq[0], dq[1]);
+          *reinterpret_cast<float2*>(p.dk + at + 8 * n) = make_float2(dk[0], dk[1]);
+        } else {
+          acc_q[4 * n + 2 * half] = 0.0F;
+          acc_q[4 * n + 2 * half + 1] = 0.0F;
+          out[4 * n + 2 * half] = 0.0F;
+          out[4 * n + 2 * half + 1] = 0.0F;
         }
       }
     }
@@ -552,20 +607,19 @@ __global__ void __launch_bounds__(GradientShared<D>::kThreads, 1) gradients_kern
       }
     }
     auto* sums = reinterpret_cast<float*>(shared + S::kSums);
-    const int lane_channel = channel + lane % 4 * 2;
-    sum_rows<true>(row_q, sums + tile * D + lane_channel, lane);
+    sum_rows<true>(acc_q, sums + tile * D + lane_channel, lane);
     sum_rows<false>(out, sums + (kTiles + tile) * D + lane_channel, lane);
     sync_block();
 #pragma unroll
     for (int n = 0; n < 4; ++n) {
       const int c = lane_channel + 8 * n;
       float2 add = *reinterpret_cast<const float2*>(shared + S::kStateSum + c * 4);
-#pragma unroll
       for (int t = 0; t < kTiles; ++t) {
-        const float2 after = *reinterpret_cast<const float2*>(sums + t * D + c);
-        const float2 before = *reinterpret_cast<const float2*>(sums + (kTiles + t) * D + c);
-        add.x += (t > tile ? after.x : 0.0F) + (t < tile ? before.x : 0.0F);
-        add.y += (t > tile ? after.y : 0.0F) + (t < tile ? before.y : 0.0F);
+        if (t != tile) {
+          const float2 other = *reinterpret_cast<const float2*>(sums + (t < tile ? kTiles + t : t) * D + c);
+          add.x += other.x;
+          add.y += other.y;
+        }
       }
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
@@ -573,7 +627,7 @@ __global__ void __launch_bounds__(GradientShared<D>::kThreads, 1) gradients_kern
         const int i = 4 * n + 2 * half;
         if (row < chunk.rows) {
           const int64_t at = ((chunk.first_token + row) * p.in.heads + head) * D + c;
-          *reinterpret_cast<float2*>(p.dg + at) = make_float2(row_q[i] + out[i] + add.x, row_q[i + 1] + out[i + 1] + add.y);
+          *reinterpret_cast<float2*>(p.dg + at) = make_float2(acc_q[i] + out[i] + add.x, acc_q[i + 1] + out[i + 1] + add.y);
         }
       }
     }

@@ -110,6 +110,8 @@ __device__ __forceinline__ bool any_lane(bool x) { return __any_sync(0xffffffffu
 __device__ __forceinline__ uint32_t bits_of(float x) { return __float_as_uint(x); }
 __device__ __forceinline__ float float_of(uint32_t x) { return __uint_as_float(x); }
 
+__device__ __forceinline__ void prefetch_line(const void* p) { asm volatile("prefetch.global.L2 [%0];" ::"l"(p)); }
+
 // Loads that pass by L1: each value is read once.
 template <class T>
 __device__ __forceinline__ T load_once(const T* p) {

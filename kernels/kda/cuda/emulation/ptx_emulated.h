@@ -127,6 +127,7 @@ inline bool any_lane(bool x) {
 inline uint32_t bits_of(float x) { return std::bit_cast<uint32_t>(x); }
 inline float float_of(uint32_t x) { return std::bit_cast<float>(x); }
 
+inline void prefetch_line(const void*) {}
 template <class T>
 T load_once(const T* p) {
   return *p;
