@@ -56,7 +56,8 @@ struct Place {
   __device__ void share(const float (&x)[R][4], const float (&factor)[R], float* to) const {
 #pragma unroll
     for (int r = 0; r < R; ++r) {
-      store4(to + (row + r) * N + column, make_float4(factor[r] * x[r][0], factor[r] * x[r][1], factor[r] * x[r][2], factor[r] * x[r][3]));
+      const float f = factor[r];
+      store4(to + (row + r) * N + column, make_float4(f * x[r][0], f * x[r][1], f * x[r][2], f * x[r][3]));
     }
   }
 };
@@ -75,7 +76,8 @@ __global__ void __launch_bounds__(kThreads, 2) residual_kernel(Backward<T> p) {
   float* memory = reinterpret_cast<float*>(shared);
   const StateSlice<N> state{memory, key_tiles * kKeys, grid.key_dim, grid.value_dim, at.slice * N};
   float* residual = memory + key_tiles * kKeys * N;
-  TileStream<ResidualOrder> tiles({grid.image}, residual + kChunk * N, p.images + grid.scratch_offset(chunk, at.head, grid.image.floats()), 0, 1);
+  const float* image = p.images + grid.scratch_offset(chunk, at.head, grid.image.floats());
+  TileStream<ResidualOrder> tiles({grid.image}, residual + kChunk * N, image, 0, 1);
   state.load(p.chunk_states + grid.state_offset(chunk, at.head));
   const int64_t token = grid.first_token(chunk) + at.row;
   const int rows = grid.rows(chunk) - at.row;
@@ -88,7 +90,8 @@ __global__ void __launch_bounds__(kThreads, 2) residual_kernel(Backward<T> p) {
     const bool inside = r < rows && at.has_value;
     const float4 v = inside ? load4(p.in.v + grid.value_offset(token + r, at.head) + at.value) : make_float4(0, 0, 0, 0);
     const float beta = inside ? p.in.beta[(token + r) * grid.heads + at.head] : 0.0f;
-    store4(residual + (at.row + r) * N + at.column, make_float4(beta * (v.x - sum[r][0]), beta * (v.y - sum[r][1]), beta * (v.z - sum[r][2]), beta * (v.w - sum[r][3])));
+    const float4 x = make_float4(v.x - sum[r][0], v.y - sum[r][1], v.z - sum[r][2], v.w - sum[r][3]);
+    store4(residual + (at.row + r) * N + at.column, make_float4(beta * x.x, beta * x.y, beta * x.z, beta * x.w));
   }
   float solved[R][4] = {};
   add_lower(solved, tiles.next() + at.row * kPitch, residual + at.column, N, at.row);
@@ -102,10 +105,10 @@ struct Rows {
   float beta[R];
 
   template <class T, int N>
-  __device__ void load(const Backward<T>& p, const Place<N>& at, int64_t chunk) {
+  __device__ void load(const Backward<T>& p, const Place<N>& at, const Walk& walk, int64_t chunk) {
     const Grid& grid = p.grid;
-    const int64_t token = grid.first_token(chunk) + at.row;
-    const int rows = grid.rows(chunk) - at.row;
+    const int64_t token = walk.token(chunk) + at.row;
+    const int rows = walk.rows(chunk) - at.row;
 #pragma unroll
     for (int r = 0; r < R; ++r) {
       const bool inside = r < rows && at.has_value;
@@ -141,9 +144,9 @@ __global__ void __launch_bounds__(kThreads, 2) reverse_kernel(Backward<T> p) {
   d_state.load(walk.end == walk.last ? of_document(p.dfinal_state) : static_cast<const float*>(p.carry_in + grid.state_offset(0, at.head)));
   const int from = at.row & ~3;  // the first row of A^T and T^T that is not zero
   Rows<R> ahead;
-  ahead.load(p, at, walk.end - 1);
+  ahead.load(p, at, walk, walk.end - 1);
   for (int64_t chunk = walk.end - 1; chunk >= walk.begin; --chunk) {
-    const float* total = p.images + grid.scratch_offset(chunk, at.head, image) + grid.image.total() + at.row;
+    DecayReader<R> total(p.images + grid.scratch_offset(chunk, at.head, image) + grid.image.total() + at.row);
     const Rows<R> here = ahead;
     __syncthreads();
     d_state.store(p.d_states + grid.scratch_offset(chunk, at.head, grid.key_dim * grid.value_dim));
@@ -152,7 +155,7 @@ __global__ void __launch_bounds__(kThreads, 2) reverse_kernel(Backward<T> p) {
       store4(d_o + (at.row + r) * N + at.column, here.d_o[r]);
     }
     if (chunk > walk.begin) {
-      ahead.load(p, at, chunk - 1);
+      ahead.load(p, at, walk, chunk - 1);
     }
     float sum[R][4] = {};
     add_transposed<1>(sum, tiles.next() + at.row, d_o + at.column, N, from);
@@ -169,10 +172,7 @@ __global__ void __launch_bounds__(kThreads, 2) reverse_kernel(Backward<T> p) {
     at.share(solved, here.beta, d_residual);
     for (int t = 0; t < key_tiles; ++t) {
       float decay[R], next[R][4];
-#pragma unroll
-      for (int r = 0; r < R; ++r) {
-        decay[r] = total[t * kKeys + r];
-      }
+      total.take(t, key_tiles, decay);
       const float *k_start = tiles.next() + at.row, *q_start = tiles.next() + at.row;
       if (at.row >= grid.keys_of(t)) {
         continue;

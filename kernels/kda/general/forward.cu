@@ -54,9 +54,9 @@ __global__ void __launch_bounds__(kThreads, 2) forward_kernel(Forward<T> p) {
   const int64_t value = slice * N + column;
   const bool has_value = value < grid.value_dim;
   for (int64_t chunk = walk.begin; chunk < walk.end; ++chunk) {
-    const int64_t token = grid.first_token(chunk) + row;
-    const int rows = grid.rows(chunk) - row;  // from the thread's first
-    const float* total = p.images + grid.scratch_offset(chunk, head, grid.image.floats()) + grid.image.total() + row;
+    const int64_t token = walk.token(chunk) + row;
+    const int rows = walk.rows(chunk) - row;  // from the thread's first
+    DecayReader<R> total(p.images + grid.scratch_offset(chunk, head, grid.image.floats()) + grid.image.total() + row);
     if (p.chunk_states != nullptr) {
       __syncthreads();
       state.store(p.chunk_states + grid.state_offset(chunk, head));
@@ -95,10 +95,7 @@ __global__ void __launch_bounds__(kThreads, 2) forward_kernel(Forward<T> p) {
     }
     for (int t = 0; t < key_tiles; ++t) {
       float decay[R], sum[R][4];
-#pragma unroll
-      for (int r = 0; r < R; ++r) {
-        decay[r] = total[t * kKeys + r];
-      }
+      total.take(t, key_tiles, decay);
       const float* k_last = tiles.next() + row;
       if (row >= grid.keys_of(t)) {
         continue;

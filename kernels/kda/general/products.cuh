@@ -45,7 +45,8 @@ __device__ inline void add_rows(float (&sum)[R][4], const float* a, const float*
     for (int r = 0; r < R; ++r) {
       left[r] = load4(a + r * kPitch + p);
     }
-    const float4 b0 = load4(b + p * ldb), b1 = load4(b + (p + 1) * ldb), b2 = load4(b + (p + 2) * ldb), b3 = load4(b + (p + 3) * ldb);
+    const float4 b0 = load4(b + p * ldb), b1 = load4(b + (p + 1) * ldb);
+    const float4 b2 = load4(b + (p + 2) * ldb), b3 = load4(b + (p + 3) * ldb);
 #pragma unroll
     for (int r = 0; r < R; ++r) {
       add_product(left[r].x, b0, sum[r]);
@@ -58,8 +59,9 @@ __device__ inline void add_rows(float (&sum)[R][4], const float* a, const float*
 
 // Two left factors at once.
 template <int R>
-__device__ inline void add_rows(float (&first)[R][4], float (&second)[R][4], const float* a, const float* a2, const float* b, int ldb, int end) {
-#pragma unroll 2
+__device__ inline void add_rows(float (&first)[R][4], float (&second)[R][4], const float* a, const float* a2, const float* b,
+                                int ldb, int end) {
+#pragma unroll (R == 1 ? 4 : 2)
   for (int p = 0; p < end; p += 4) {
     float4 left[R], left2[R];
 #pragma unroll
@@ -67,7 +69,8 @@ __device__ inline void add_rows(float (&first)[R][4], float (&second)[R][4], con
       left[r] = load4(a + r * kPitch + p);
       left2[r] = load4(a2 + r * kPitch + p);
     }
-    const float4 b0 = load4(b + p * ldb), b1 = load4(b + (p + 1) * ldb), b2 = load4(b + (p + 2) * ldb), b3 = load4(b + (p + 3) * ldb);
+    const float4 b0 = load4(b + p * ldb), b1 = load4(b + (p + 1) * ldb);
+    const float4 b2 = load4(b + (p + 2) * ldb), b3 = load4(b + (p + 3) * ldb);
 #pragma unroll
     for (int r = 0; r < R; ++r) {
       add_product(left[r].x, b0, first[r]);
@@ -117,7 +120,7 @@ __device__ inline void load_column(const float* from, float (&to)[R]) {
 // thread's first column of it. kSign is 1 or -1.
 template <int kSign, int R>
 __device__ inline void add_transposed(float (&sum)[R][4], const float* a, const float* b, int ldb, int begin) {
-#pragma unroll 4
+#pragma unroll (R == 1 ? 8 : 4)
   for (int p = begin; p < kChunk; ++p) {
     float left[R];
     load_column(a + p * kPitch, left);
@@ -170,18 +173,40 @@ __device__ inline void add_dots(float (&first)[4][4], float (&second)[4][4], con
   }
 }
 
-// A [rows, columns] piece of a row-major matrix into a panel, zeros beyond it; columns a multiple of 4.
+// A [rows, columns] piece of a row-major matrix on its way into a panel, zeros beyond it; columns a multiple of 4. Loading well
+// before storing hides the latency of memory.
+struct PanelInFlight {
+  static constexpr int kSteps = kTileFloats / 4 / kThreads;
+  float4 x[kSteps];
+
+  template <class T>
+  __device__ void load(const T* from, int64_t stride, int64_t rows, int64_t columns) {
+#pragma unroll
+    for (int step = 0; step < kSteps; ++step) {
+      const int row = row_of(step), column = column_of(step);
+      x[step] = make_float4(0, 0, 0, 0);
+      if (row < rows && column < columns) {
+        x[step] = load4(from + row * stride + column);
+      }
+    }
+  }
+  __device__ void store(float* panel) const {
+#pragma unroll
+    for (int step = 0; step < kSteps; ++step) {
+      store4(panel + row_of(step) * kPitch + column_of(step), x[step]);
+    }
+  }
+
+ private:
+  __device__ static int row_of(int step) { return (step * kThreads + static_cast<int>(threadIdx.x)) / 16; }
+  __device__ static int column_of(int) { return static_cast<int>(threadIdx.x) % 16 * 4; }
+};
+
 template <class T>
 __device__ inline void load_panel(const T* from, int64_t stride, int64_t rows, int64_t columns, float* panel) {
-#pragma unroll
-  for (int step = 0; step < kTileFloats / 4 / kThreads; ++step) {
-    const int at = step * kThreads + static_cast<int>(threadIdx.x), row = at / 16, column = at % 16 * 4;
-    float4 x = make_float4(0, 0, 0, 0);
-    if (row < rows && column < columns) {
-      x = load4(from + row * stride + column);
-    }
-    store4(panel + row * kPitch + column, x);
-  }
+  PanelInFlight piece;
+  piece.load(from, stride, rows, columns);
+  piece.store(panel);
 }
 
 }  // namespace longhaul::cuda::kda_general
