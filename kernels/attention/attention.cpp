@@ -11,7 +11,8 @@ namespace longhaul {
 namespace {
 
 // Scratch of the CUDA version. `d_o` is absent forward.
-cuda::AttentionScratch take_scratch(std::string_view name, Arena& scratch, const attention::Dims& dims, DType compute, const TensorView& d_o) {
+cuda::AttentionScratch take_scratch(std::string_view name, Arena& scratch, const attention::Dims& dims, DType compute,
+                                    const TensorView& d_o) {
   if (std::max(dims.key_dim, dims.value_dim) > cuda::kMaxAttentionDim) {
     throw ShapeError("{}: on a GPU key_dim and value_dim are at most {}, got {} and {}; run it with the cpu backend", name,
                      cuda::kMaxAttentionDim, dims.key_dim, dims.value_dim);

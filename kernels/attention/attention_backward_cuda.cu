@@ -23,7 +23,8 @@ struct Backward {
 
 // delta[row] = <d_o[row], o[row]>, a warp a row. With `rounded`, d_o is rounded to bf16 first and kept there.
 template <class G>
-__global__ void __launch_bounds__(kThreads) delta_kernel(const G* d_o, const float* o, float* delta, BF16* rounded, int64_t rows, int64_t dim) {
+__global__ void __launch_bounds__(kThreads) delta_kernel(const G* d_o, const float* o, float* delta, BF16* rounded, int64_t rows,
+                                                         int64_t dim) {
   const int64_t row = int64_t{blockIdx.x} * Group<32>::kGroups + Group<32>::index();
   if (row >= rows) {
     return;
@@ -47,8 +48,8 @@ __global__ void __launch_bounds__(kThreads) delta_kernel(const G* d_o, const flo
 template <class G>
 void start_delta(ExecContext& ctx, const AttentionBackward& op, const TensorView& delta, BF16* rounded) {
   const int64_t rows = delta.numel();
-  delta_kernel<G><<<blocks_for_rows(rows, 32), kThreads, 0, stream_of(ctx)>>>(typed<G>(op.d_o), op.o.data<float>(), delta.data<float>(), rounded, rows,
-                                                                             op.v.size(2));
+  delta_kernel<G><<<blocks_for_rows(rows, 32), kThreads, 0, stream_of(ctx)>>>(typed<G>(op.d_o), op.o.data<float>(), delta.data<float>(),
+                                                                             rounded, rows, op.v.size(2));
   LH_CHECK_LAUNCH(ctx, "attention_backward for delta");
 }
 
@@ -206,7 +207,7 @@ void attention_backward(ExecContext& ctx, const AttentionBackward& op, const Att
     backward_warpgroup(ctx, op, scratch);
     return;
   }
-  const Documents documents{op.cu_seqlens.data<int64_t>(), scratch.tile_starts.data<int64_t>(), op.cu_seqlens.size(0) - 1, tokens};
+  const Documents documents = documents_of(op.cu_seqlens, scratch.tile_starts, tokens);
   dispatch_compute(op.q.dtype(), op.d_o.dtype(), "attention_backward", [&](auto zero, auto gradient) {
     using T = decltype(zero);
     using G = decltype(gradient);

@@ -17,6 +17,7 @@ struct Backward {
   Heads<BF16> dq, dk, dv;
   const float *lse, *delta;  // [tokens, heads]
   Documents documents;
+  BlockOrder order;
   float scale;
 };
 
@@ -49,11 +50,12 @@ __global__ void __launch_bounds__(kThreads, 1) query_kernel(const __grid_constan
   const uint32_t steps = base + Queries::kBytes + Gradients::kBytes;
   const auto k = [&](int tile) { return Keys{steps + Keys::kBytes * (tile % 2)}; };
   const auto v = [&](int tile) { return Values{steps + 2 * Keys::kBytes + Values::kBytes * (tile % 2)}; };
-  const TilePlace place = find_tile(p.documents, int64_t{gridDim.x} - 1 - blockIdx.x);
+  const auto [turn, head] = p.order.place(blockIdx.x);
+  const TilePlace place = find_tile(p.documents, p.order.tiles - 1 - turn);
   if (place.length == 0) {
     return;
   }
-  const int64_t head = blockIdx.y, heads = gridDim.y, begin = place.document_begin, first = begin + int64_t{place.index} * kBlockRows;
+  const int64_t heads = p.order.heads, begin = place.document_begin, first = begin + int64_t{place.index} * kBlockRows;
   const int rows = place.length - place.index * kBlockRows;
   const int tiles = 2 * place.index + (rows > kGroupRows ? 2 : 1);
   q.copy(p.q, first, head, rows);
@@ -164,13 +166,14 @@ __global__ void __launch_bounds__(kThreads, 1) key_kernel(const __grid_constant_
   const uint32_t steps = base + Keys::kBytes + Values::kBytes;
   const auto q = [&](int tile) { return Queries{steps + Queries::kBytes * (tile % 2)}; };
   const auto d_o = [&](int tile) { return Gradients{steps + 2 * Queries::kBytes + Gradients::kBytes * (tile % 2)}; };
-  const TilePlace place = find_tile(p.documents, blockIdx.x);
+  const auto [turn, head] = p.order.place(blockIdx.x);
+  const TilePlace place = find_tile(p.documents, turn);
   if (place.length == 0) {
     return;
   }
-  const int64_t head = blockIdx.y, heads = gridDim.y, begin = place.document_begin, first = begin + int64_t{place.index} * kBlockRows;
+  const int64_t heads = p.order.heads, begin = place.document_begin, first = begin + int64_t{place.index} * kBlockRows;
   const int keys = place.length - place.index * kBlockRows;
-  const auto copy_queries = [&](int tile) {
+  const auto copy_queries = [&, head = head](int tile) {
     const int at = tile * kStepRows, row = static_cast<int>(threadIdx.x) % kStepRows;
     q(tile).copy(p.q, begin + at, head, place.length - at);
     d_o(tile).copy(p.d_o, begin + at, head, place.length - at);
@@ -245,22 +248,22 @@ __global__ void __launch_bounds__(kThreads, 1) key_kernel(const __grid_constant_
 }
 
 template <int K, int V>
-void launch(ExecContext& ctx, const Backward& p, unsigned heads) {
+void launch(ExecContext& ctx, const Backward& p) {
   constexpr int64_t kWide = SwizzledTile<kBlockRows, K>::kBytes + SwizzledTile<kBlockRows, V>::kBytes;
   constexpr int64_t kSteps = 2 * (SwizzledTile<kStepRows, K>::kBytes + SwizzledTile<kStepRows, V>::kBytes);
-  const dim3 grid(most_tiles(p.documents, kBlockRows), heads);
   allow_shared(query_kernel<K, V>, kWide + kSteps);
-  query_kernel<K, V><<<grid, kThreads, kWide + kSteps, stream_of(ctx)>>>(p);
+  query_kernel<K, V><<<p.order.blocks(), kThreads, kWide + kSteps, stream_of(ctx)>>>(p);
   LH_CHECK_LAUNCH(ctx, "attention_backward for dq");
   constexpr int64_t kNumbers = 4 * kStepRows * 4;
   allow_shared(key_kernel<K, V>, kWide + kSteps + kNumbers);
-  key_kernel<K, V><<<grid, kThreads, kWide + kSteps + kNumbers, stream_of(ctx)>>>(p);
+  key_kernel<K, V><<<p.order.blocks(), kThreads, kWide + kSteps + kNumbers, stream_of(ctx)>>>(p);
   LH_CHECK_LAUNCH(ctx, "attention_backward for dk and dv");
 }
 
 }  // namespace
 
 void attention_backward_warpgroup(ExecContext& ctx, const AttentionBackward& op, const TensorView& d_o, const AttentionScratch& scratch) {
+  const Documents documents = documents_of(op.cu_seqlens, scratch.tile_starts, op.q.size(0));
   const Backward p{.q = Heads<const BF16>(op.q),
                    .k = Heads<const BF16>(op.k),
                    .v = Heads<const BF16>(op.v),
@@ -270,10 +273,11 @@ void attention_backward_warpgroup(ExecContext& ctx, const AttentionBackward& op,
                    .dv = Heads<BF16>(op.dv),
                    .lse = op.lse.data<float>(),
                    .delta = scratch.delta.data<float>(),
-                   .documents = {op.cu_seqlens.data<int64_t>(), scratch.tile_starts.data<int64_t>(), op.cu_seqlens.size(0) - 1, op.q.size(0)},
+                   .documents = documents,
+                   .order = {most_tiles(documents, kBlockRows), op.q.size(1)},
                    .scale = static_cast<float>(op.scale)};
   start_tiles(ctx, op.cu_seqlens, scratch.tile_starts, kBlockRows);
-  with_tile_columns(op.q.size(2), op.v.size(2), [&](auto k, auto v) { launch<k(), v()>(ctx, p, static_cast<unsigned>(op.q.size(1))); });
+  with_tile_columns(op.q.size(2), op.v.size(2), [&](auto k, auto v) { launch<k(), v()>(ctx, p); });
 }
 
 }  // namespace longhaul::cuda

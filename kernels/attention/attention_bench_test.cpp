@@ -128,7 +128,8 @@ void measure_on_gpu(DType dtype, const std::vector<int64_t>& lengths, int64_t he
   }
   const double forward_flops = 2 * pairs * static_cast<double>(key_dim + value_dim);
   const double backward_flops = 2 * pairs * static_cast<double>(3 * key_dim + 2 * value_dim);
-  fmt::print("attention {} T={} in {} documents H={} K={} V={}: forward {:.3f} ms, {:.1f} TFLOP/s; backward {:.3f} ms, {:.1f} TFLOP/s; both {:.1f}\n",
+  fmt::print("attention {} T={} in {} documents H={} K={} V={}: "
+             "forward {:.3f} ms, {:.1f} TFLOP/s; backward {:.3f} ms, {:.1f} TFLOP/s; both {:.1f}\n",
              to_string(dtype), p.sizes.tokens(), lengths.size(), heads, key_dim, value_dim, forward * 1e3, forward_flops / forward * 1e-12,
              backward * 1e3, backward_flops / backward * 1e-12, (forward_flops + backward_flops) / (forward + backward) * 1e-12);
 }

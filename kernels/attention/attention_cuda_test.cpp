@@ -61,6 +61,7 @@ TEST_CASE("attention on the GPU equals the CPU", "[attention][cuda]") {
       {.sizes = {.lengths = {129, 127}, .heads = 2, .key_dim = 128, .value_dim = 128}},
       {.sizes = {.lengths = {500, 1, 0, 200}, .heads = 2, .key_dim = 192, .value_dim = 128}},
       {.sizes = {.lengths = {500, 1, 0, 200}, .heads = 2, .key_dim = 192, .value_dim = 128}, .gradient = DType::BF16},
+      {.sizes = {.lengths = {300, 5}, .heads = 17, .key_dim = 16, .value_dim = 16}},  // more heads than run side by side
       {.sizes = {.lengths = {100}, .heads = 1, .key_dim = 256, .value_dim = 256}},
       {.sizes = {.lengths = {90}, .heads = 1, .key_dim = 32, .value_dim = 200}},
       {.sizes = {.lengths = {40, 33}, .heads = 2, .key_dim = 5, .value_dim = 19}},
@@ -87,7 +88,8 @@ TEST_CASE("attention on the GPU: no tokens, and more documents than a block has 
 // score is a relative error of P, hence the looser bounds.
 TEST_CASE("attention on the GPU: large scores", "[attention][cuda]") {
   for (const DType dtype : kGpuTypes) {
-    check_parity({.sizes = {.lengths = {200, 90}, .heads = 2, .key_dim = 64, .value_dim = 32}, .stddev = 16, .bounds = {1e-4, 2e-2}}, dtype);
+    const AttentionSizes sizes{.lengths = {200, 90}, .heads = 2, .key_dim = 64, .value_dim = 32};
+    check_parity({.sizes = sizes, .stddev = 16, .bounds = {1e-4, 2e-2}}, dtype);
   }
 }
 
@@ -158,9 +160,10 @@ TEST_CASE("attention on the GPU: strided inputs and gradients", "[attention][cud
       Parity::narrow_to(v, 0, 16);
       Parity::narrow_to(dv, margin, 16);
       p.run([&](ExecContext& ctx, const Parity::Side& on) {
-        attention_forward(ctx, {.q = on(q), .k = on(k), .v = on(v), .cu_seqlens = on(cu_seqlens), .scale = 0.2, .o = on(o), .lse = on(lse)});
-        attention_backward(ctx, {.d_o = on(d_o), .q = on(q), .k = on(k), .v = on(v), .o = on(o), .lse = on(lse), .cu_seqlens = on(cu_seqlens),
-                                 .scale = 0.2, .dq = on(dq), .dk = on(dk), .dv = on(dv)});
+        attention_forward(ctx, {.q = on(q), .k = on(k), .v = on(v), .cu_seqlens = on(cu_seqlens), .scale = 0.2, .o = on(o),
+                                .lse = on(lse)});
+        attention_backward(ctx, {.d_o = on(d_o), .q = on(q), .k = on(k), .v = on(v), .o = on(o), .lse = on(lse),
+                                 .cu_seqlens = on(cu_seqlens), .scale = 0.2, .dq = on(dq), .dk = on(dk), .dv = on(dv)});
       });
       p.check(o, kUsual.f32, kUsual.bf16);
       p.check(dq, kUsual.f32, kUsual.bf16);

@@ -138,7 +138,7 @@ void attention_forward(ExecContext& ctx, const AttentionForward& op, const Atten
     attention_forward_warpgroup(ctx, op, scratch.tile_starts);
     return;
   }
-  const Documents documents{op.cu_seqlens.data<int64_t>(), scratch.tile_starts.data<int64_t>(), op.cu_seqlens.size(0) - 1, tokens};
+  const Documents documents = documents_of(op.cu_seqlens, scratch.tile_starts, tokens);
   start_tiles(ctx, op.cu_seqlens, scratch.tile_starts, kRows);
   dispatch_compute(op.q.dtype(), "attention_forward", [&](auto zero) {
     using T = decltype(zero);

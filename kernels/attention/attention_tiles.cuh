@@ -42,6 +42,10 @@ struct Documents {
   int64_t tokens = 0;
 };
 
+[[nodiscard]] inline Documents documents_of(const TensorView& cu_seqlens, const TensorView& tile_starts, int64_t tokens) {
+  return {cu_seqlens.data<int64_t>(), tile_starts.data<int64_t>(), cu_seqlens.size(0) - 1, tokens};
+}
+
 // A tile of a document.
 struct TilePlace {
   int64_t document_begin = 0;  // first token

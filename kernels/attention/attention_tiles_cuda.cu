@@ -8,7 +8,8 @@ namespace {
 constexpr int kScanThreads = 1024;
 
 // One block; each thread has a run of consecutive documents.
-__global__ void __launch_bounds__(kScanThreads) start_tiles_kernel(const int64_t* cu_seqlens, int64_t* tile_starts, int64_t documents, int rows) {
+__global__ void __launch_bounds__(kScanThreads) start_tiles_kernel(const int64_t* cu_seqlens, int64_t* tile_starts,
+                                                                   int64_t documents, int rows) {
   __shared__ int64_t totals[kScanThreads];
   const int thread = static_cast<int>(threadIdx.x);
   const int64_t share = ceil_div(documents, kScanThreads);
@@ -38,7 +39,8 @@ __global__ void __launch_bounds__(kScanThreads) start_tiles_kernel(const int64_t
 }  // namespace
 
 void start_tiles(ExecContext& ctx, const TensorView& cu_seqlens, const TensorView& tile_starts, int rows) {
-  start_tiles_kernel<<<1, kScanThreads, 0, stream_of(ctx)>>>(cu_seqlens.data<int64_t>(), tile_starts.data<int64_t>(), cu_seqlens.size(0) - 1, rows);
+  start_tiles_kernel<<<1, kScanThreads, 0, stream_of(ctx)>>>(cu_seqlens.data<int64_t>(), tile_starts.data<int64_t>(),
+                                                           cu_seqlens.size(0) - 1, rows);
   LH_CHECK_LAUNCH(ctx, "start_tiles");
 }
 

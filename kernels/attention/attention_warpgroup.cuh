@@ -23,6 +23,27 @@ inline constexpr int kGroupRows = 64;   // of a warpgroup
 inline constexpr int kBlockRows = 128;  // of a block: two warpgroups
 static_assert(kThreads == 256);
 
+// Which tile of which head a block has. Blocks start in the order of their numbers, and a multiprocessor holds one: with the
+// longest tiles of several heads first, the short ones fill the end. Up to 16 heads run side by side, so that several blocks
+// read the same keys at about the same time and find them in the cache.
+struct BlockOrder {
+  static constexpr int64_t kMostSideBySide = 16;
+  int64_t tiles, heads, side_by_side;
+
+  BlockOrder(int64_t tiles_, int64_t heads_)
+      : tiles(tiles_), heads(heads_), side_by_side(ceil_div(heads_, ceil_div(heads_, kMostSideBySide))) {}
+  [[nodiscard]] unsigned blocks() const { return static_cast<unsigned>(tiles * heads); }
+
+  struct Place {
+    int64_t turn, head;  // turn: of the tile among those of its head
+  };
+  __device__ __forceinline__ Place place(int64_t block) const {
+    const int64_t first_head = block / (tiles * side_by_side) * side_by_side;
+    const int64_t rest = block % (tiles * side_by_side), count = min(side_by_side, heads - first_head);
+    return {rest / count, first_head + rest % count};
+  }
+};
+
 // Which rows and columns of an accumulator a thread has.
 struct Lane {
   int group, row, column;  // row in the warpgroup's 64 (and row + 8); column (and column + 1) of every 8
@@ -178,8 +199,8 @@ __device__ __forceinline__ void left_operand(const float (&d)[N], int k, uint32_
 
 // Rows of a head from accumulators [64, 64 M], times a factor for each of the thread's two rows.
 template <class T, int M>
-__device__ __forceinline__ void write_rows(const float (&d)[M][32], const Heads<T>& to, int64_t first, int64_t head, int rows, const Lane& lane,
-                                           const float (&factor)[2]) {
+__device__ __forceinline__ void write_rows(const float (&d)[M][32], const Heads<T>& to, int64_t first, int64_t head, int rows,
+                                           const Lane& lane, const float (&factor)[2]) {
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
     const int row = lane.group * kGroupRows + lane.row + 8 * half;
