@@ -13,6 +13,7 @@
 #include "kernels/gpu/partial_sums.h"
 #include "kernels/grouped_linear/grouped_linear_cuda.h"
 #include "kernels/kda/kda_cuda.h"
+#include "kernels/kda/kda_hopper.h"
 #include "kernels/l2_norm/l2_norm_cuda.h"
 #include "kernels/linear/linear_cuda.h"
 #include "kernels/mla_pack/mla_pack_cuda.h"
@@ -48,10 +49,13 @@ void gated_output_forward(ExecContext&, const GatedOutputForward&) { throw_no_cu
 void gated_output_backward(ExecContext&, const GatedOutputBackward&) { throw_no_cuda("gated_output_backward"); }
 void gated_rms_norm_forward(ExecContext&, const GatedRmsNormForward&) { throw_no_cuda("gated_rms_norm_forward"); }
 void gated_rms_norm_backward(ExecContext&, const GatedRmsNormBackward&, const TensorView&) { throw_no_cuda("gated_rms_norm_backward"); }
-void grouped_linear_forward(ExecContext&, const GroupedLinearForward&) { throw_no_cuda("grouped_linear_forward"); }
-void grouped_linear_backward(ExecContext&, const GroupedLinearBackward&) { throw_no_cuda("grouped_linear_backward"); }
+void grouped_linear_forward(ExecContext&, const GroupedLinearForward&, TensorCores) { throw_no_cuda("grouped_linear_forward"); }
+void grouped_linear_backward(ExecContext&, const GroupedLinearBackward&, TensorCores) { throw_no_cuda("grouped_linear_backward"); }
 void kda_forward(ExecContext&, const KdaForward&, const KdaScratch&) { throw_no_cuda("kda_forward"); }
 void kda_backward(ExecContext&, const KdaBackward&, const KdaScratch&) { throw_no_cuda("kda_backward"); }
+void kda_hopper_forward(ExecContext&, const KdaForward&, const TensorView&) { throw_no_cuda("kda_forward"); }
+void kda_hopper_backward(ExecContext&, const KdaBackward&, const TensorView&) { throw_no_cuda("kda_backward"); }
+bool has_kda_hopper(Device) { return true; }
 void l2_norm_forward(ExecContext&, const L2NormForward&) { throw_no_cuda("l2_norm_forward"); }
 void l2_norm_backward(ExecContext&, const L2NormBackward&) { throw_no_cuda("l2_norm_backward"); }
 void linear_forward(ExecContext&, const LinearForward&) { throw_no_cuda("linear_forward"); }

@@ -7,6 +7,7 @@
 #include "kernels/expect.h"
 #include "kernels/kda/kda_cpu.h"
 #include "kernels/kda/kda_cuda.h"
+#include "kernels/kda/kda_hopper.h"
 #include "kernels/no_cuda.h"
 
 namespace longhaul {
@@ -100,10 +101,18 @@ void expect_aligned(std::string_view name, std::initializer_list<std::pair<std::
   }
 }
 
-// Here is the choice among CUDA versions: so far the general one serves all calls.
+// Here is the choice among CUDA versions: forward and backward of a call choose alike, as the second reads what the first saved.
 void forward_cuda(ExecContext& ctx, const KdaForward& op, const kda::Dims& dims) {
   expect_cuda_sizes("kda_forward", dims);
   const ArenaScope scope(ctx.scratch());
+  if (cuda::is_for_kda_hopper(ctx.device(), op)) {
+    const TensorView scratch = cuda::take_kda_hopper_scratch(ctx.scratch(), op);
+    if (!ctx.is_planning()) {
+      expect_aligned("kda_forward", {{"q", &op.q}, {"k", &op.k}, {"v", &op.v}, {"g", &op.g}, {"o", &op.o}, {"chunk_states", &op.chunk_states}});
+      cuda::kda_hopper_forward(ctx, op, scratch);
+    }
+    return;
+  }
   const cuda::KdaScratch scratch = cuda::take_kda_scratch(ctx.scratch(), op);
   if (ctx.is_planning()) {
     return;
@@ -116,6 +125,15 @@ void forward_cuda(ExecContext& ctx, const KdaForward& op, const kda::Dims& dims)
 void backward_cuda(ExecContext& ctx, const KdaBackward& op, const kda::Dims& dims) {
   expect_cuda_sizes("kda_backward", dims);
   const ArenaScope scope(ctx.scratch());
+  if (cuda::is_for_kda_hopper(ctx.device(), op)) {
+    const TensorView scratch = cuda::take_kda_hopper_scratch(ctx.scratch(), op);
+    if (!ctx.is_planning()) {
+      expect_aligned("kda_backward", {{"d_o", &op.d_o}, {"q", &op.q}, {"k", &op.k}, {"v", &op.v}, {"g", &op.g}, {"chunk_states", &op.chunk_states},
+                                      {"dq", &op.dq}, {"dk", &op.dk}, {"dv", &op.dv}, {"dg", &op.dg}});
+      cuda::kda_hopper_backward(ctx, op, scratch);
+    }
+    return;
+  }
   const cuda::KdaScratch scratch = cuda::take_kda_scratch(ctx.scratch(), op);
   if (ctx.is_planning()) {
     return;

@@ -14,6 +14,7 @@
 
 #include "kernels/kda/cuda/backward.cu"  // NOLINT(bugprone-suspicious-include): its parts are timed one by one
 #include "kernels/kda/cuda/forward.cu"   // NOLINT(bugprone-suspicious-include)
+#include "kernels/kda/cuda/workspace.cpp"  // NOLINT(bugprone-suspicious-include)
 
 namespace {
 

@@ -18,12 +18,6 @@ int backward_of(const BackwardArgs& args) {
 
 }  // namespace
 
-int64_t backward_workspace_bytes(const Sizes& sizes, int64_t segment_chunks) {
-  Cutter cutter(nullptr);
-  static_cast<void>(take_backward(cutter, sizes, segment_chunks_of(sizes, segment_chunks)));
-  return cutter.used();
-}
-
 int backward(const BackwardArgs& args) { return args.sizes.head_dim == 128 ? backward_of<128>(args) : backward_of<64>(args); }
 
 }  // namespace longhaul::kda::cuda

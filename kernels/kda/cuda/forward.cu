@@ -17,18 +17,6 @@ int forward_of(const ForwardArgs& args) {
 
 }  // namespace
 
-int64_t forward_workspace_bytes(const Sizes& sizes, int64_t segment_chunks) {
-  Cutter cutter(nullptr);
-  static_cast<void>(take_forward(cutter, sizes, segment_chunks_of(sizes, segment_chunks)));
-  return cutter.used();
-}
-
-int64_t saved_bytes(const Sizes& sizes) {
-  Cutter cutter(nullptr);
-  static_cast<void>(take_saved(cutter, sizes));
-  return cutter.used();
-}
-
 int forward(const ForwardArgs& args) { return args.sizes.head_dim == 128 ? forward_of<128>(args) : forward_of<64>(args); }
 
 }  // namespace longhaul::kda::cuda

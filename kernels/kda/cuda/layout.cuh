@@ -6,7 +6,14 @@
 // wgmma reads it by rows or by columns.
 #pragma once
 
+// Host code that only needs sizes may include it too.
+#if defined(__CUDACC__) || defined(LH_EMULATE_CUDA)
 #include "kernels/kda/cuda/ptx.cuh"
+#define LH_HOST_DEVICE __host__ __device__
+#else
+#include <cstdint>
+#define LH_HOST_DEVICE
+#endif
 
 namespace longhaul::kda::cuda {
 
@@ -16,14 +23,14 @@ inline constexpr int kTiles = kChunk / kTile;
 inline constexpr int kSlab = 64;         // columns
 inline constexpr int kSlabRowBytes = 128;
 
-__host__ __device__ constexpr int64_t round_up_to(int64_t x, int64_t multiple) { return (x + multiple - 1) / multiple * multiple; }
+LH_HOST_DEVICE constexpr int64_t round_up_to(int64_t x, int64_t multiple) { return (x + multiple - 1) / multiple * multiple; }
 
 // Byte offset of (row, column) in a panel of `rows` rows.
-__host__ __device__ constexpr uint32_t panel_offset(int row, int column, int rows) {
+LH_HOST_DEVICE constexpr uint32_t panel_offset(int row, int column, int rows) {
   const int piece = ((column >> 3) & 7) ^ (row & 7);
   return static_cast<uint32_t>(((column >> 6) * rows + row) * kSlabRowBytes + piece * 16 + (column & 7) * 2);
 }
-__host__ __device__ constexpr int panel_bytes(int rows, int columns) { return rows * columns * 2; }
+LH_HOST_DEVICE constexpr int panel_bytes(int rows, int columns) { return rows * columns * 2; }
 
 // What the recurrence reads of a chunk and head; G is the inclusive sum of g from the chunk's first row. For keys and
 // queries of norm 1 all of it is at most 1, so fp16 has 3 bits more than bf16 and range enough.

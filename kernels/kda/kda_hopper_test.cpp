@@ -1,0 +1,211 @@
+// The Hopper version against the CPU in double on the same bf16 inputs, in both directions, within the bounds that the
+// published kernels' own tests have; then what must hold to the last bit: two runs, packed documents, and later tokens.
+#include <cmath>
+
+#include "kernels/gpu_test.h"
+#include "kernels/kda/kda_hopper.h"
+#include "kernels/kda/kda_problem.h"
+
+namespace longhaul {
+namespace {
+
+using namespace longhaul::testing;
+
+ExecContext hopper() {
+  if (find_gpus().empty() || !cuda::has_kda_hopper(kGpu)) {
+    SKIP("no Hopper GPU");
+  }
+  return ExecContext::cuda(kGpu);
+}
+
+Tensor to_bf16(const TensorView& from) {
+  const std::vector<double> values = to_doubles(from);
+  Tensor to(DType::BF16, from.shape());
+  for (size_t i = 0; i < values.size(); ++i) {
+    to.values<BFloat16>()[i] = BFloat16(static_cast<float>(values[i]));
+  }
+  return to;
+}
+Tensor to_floats(const TensorView& from) { return converted(from, DType::F32); }
+
+struct Case {
+  KdaProblem inputs;  // f64, holding values of the types that the GPU has
+  Tensor d_o, dfinal_state;
+
+  Case() = default;
+  explicit Case(const KdaSizes& sizes, double gradient = 1) : inputs(sizes) {
+    d_o = random_tensor(DType::F64, inputs.v.view().shape(), "kda.d_o", gradient);
+    dfinal_state = random_tensor(DType::F64, inputs.initial_state.view().shape(), "kda.dfinal_state", gradient);
+    round();
+  }
+  void round() {
+    for (Tensor* tensor : {&inputs.q, &inputs.k, &inputs.v, &d_o}) {
+      *tensor = converted(to_bf16(*tensor), DType::F64);
+    }
+    for (Tensor* tensor : {&inputs.g, &inputs.beta, &inputs.initial_state, &dfinal_state}) {
+      *tensor = converted(to_floats(*tensor), DType::F64);
+    }
+  }
+};
+
+struct Outputs {
+  Tensor o, final_state, dq, dk, dv, dg, dbeta, dinitial_state;
+};
+constexpr std::pair<const char*, Tensor Outputs::*> kOutputs[] = {
+    {"o", &Outputs::o},   {"final_state", &Outputs::final_state}, {"dq", &Outputs::dq},       {"dk", &Outputs::dk},
+    {"dv", &Outputs::dv}, {"dg", &Outputs::dg},                   {"dbeta", &Outputs::dbeta}, {"dinitial_state", &Outputs::dinitial_state}};
+
+// Relative RMS.
+double bound_of(std::string_view name) {
+  if (name == "o" || name == "final_state") {
+    return 0.005;
+  }
+  return name == "dg" || name == "dbeta" ? 0.02 : 0.008;
+}
+
+Outputs run_on_gpu(const Case& c, ExecContext& ctx) {
+  const KdaProblem& in = c.inputs;
+  const auto halves = [](const Tensor& x) { return copy_to(to_bf16(x), kGpu); };
+  const auto floats = [](const Tensor& x) { return copy_to(to_floats(x), kGpu); };
+  const auto empty = [](DType dtype, const Shape& shape) { return copy_to(dtype == DType::BF16 ? to_bf16(poisoned(DType::F32, shape)) : poisoned(dtype, shape), kGpu); };
+  const Tensor q = halves(in.q), k = halves(in.k), v = halves(in.v), d_o = halves(c.d_o), g = floats(in.g), beta = floats(in.beta);
+  const Tensor initial = floats(in.initial_state), dfinal = floats(c.dfinal_state), cu_seqlens = copy_to(in.cu_seqlens, kGpu);
+  const Shape wide = in.q.view().shape(), states = in.initial_state.view().shape();
+  const int64_t dim = in.sizes.key_dim;
+  const Tensor saved = empty(DType::F32, {kda_max_chunks(in.sizes.tokens(), in.sizes.documents()), in.sizes.heads, dim, dim});
+  Outputs r{.o = empty(DType::BF16, wide),
+            .final_state = empty(DType::F32, states),
+            .dq = empty(DType::F32, wide),
+            .dk = empty(DType::F32, wide),
+            .dv = empty(DType::F32, wide),
+            .dg = empty(DType::F32, wide),
+            .dbeta = empty(DType::F32, in.beta.view().shape()),
+            .dinitial_state = empty(DType::F32, states)};
+  const KdaForward forward{.q = q, .k = k, .v = v, .g = g, .beta = beta, .cu_seqlens = cu_seqlens, .scale = in.scale,
+                           .initial_state = initial, .o = r.o, .final_state = r.final_state, .chunk_states = saved};
+  REQUIRE(cuda::is_for_kda_hopper(kGpu, forward));
+  kda_forward(ctx, forward);
+  kda_backward(ctx, {.d_o = d_o, .q = q, .k = k, .v = v, .g = g, .beta = beta, .cu_seqlens = cu_seqlens, .scale = in.scale,
+                     .chunk_states = saved, .dfinal_state = dfinal, .dq = r.dq, .dk = r.dk, .dv = r.dv, .dg = r.dg, .dbeta = r.dbeta,
+                     .dinitial_state = r.dinitial_state});
+  ctx.cuda_context().stream().synchronize();
+  for (const auto& [name, member] : kOutputs) {
+    r.*member = copy_to(r.*member, Device{});
+  }
+  return r;
+}
+
+Outputs run_on_cpu(const Case& c) {
+  const KdaResult forward = run_chunkwise(c.inputs);
+  const KdaGradients back = run_backward(c.inputs, c.d_o, c.dfinal_state);
+  const auto copy = [](const Tensor& x) { return converted(x, DType::F64); };
+  return {.o = copy(forward.o), .final_state = copy(forward.final_state), .dq = copy(back.dq), .dk = copy(back.dk), .dv = copy(back.dv),
+          .dg = copy(back.dg), .dbeta = copy(back.dbeta), .dinitial_state = copy(back.dinitial_state)};
+}
+
+void check_parity(const char* title, const Case& c) {
+  ExecContext ctx = hopper();
+  const Outputs got = run_on_gpu(c, ctx), again = run_on_gpu(c, ctx), wanted = run_on_cpu(c);
+  for (const auto& [name, member] : kOutputs) {
+    const Difference diff = difference(got.*member, wanted.*member);
+    fmt::print("parity {:<22} {:<14} {:<5} {:.2e}\n", "kda_hopper", name, "bf16", diff.relative_l2);
+    INFO(title << ", " << name << ": " << diff.text);
+    CHECK(diff.within(bound_of(name)));
+    CHECK(bitwise_equal(got.*member, again.*member));
+  }
+}
+
+const std::vector<int64_t> kRagged{129, 0, 1, 15, 16, 17, 0, 63, 64, 65, 2};
+
+}  // namespace
+
+TEST_CASE("kda on Hopper equals the CPU in double", "[kda][cuda]") {
+  for (const int64_t dim : {64, 128}) {
+    const KdaSizes ragged{.lengths = kRagged, .heads = 3, .key_dim = dim, .value_dim = dim};
+    check_parity("ragged", Case(ragged));
+    check_parity("small gradients", Case(ragged, 1e-7));
+    Case saturated(ragged);
+    set_all(saturated.inputs.g, -5);
+    check_parity("gates at their bound", saturated);
+    Case still(ragged);
+    set_all(still.inputs.g, 0);
+    check_parity("no decay", still);
+  }
+}
+
+TEST_CASE("kda on Hopper with nearly parallel keys and beta near 1", "[kda][cuda]") {
+  for (const int64_t dim : {64, 128}) {
+    Case c({.lengths = {300}, .heads = 2, .key_dim = dim, .value_dim = dim});
+    const auto k = c.inputs.k.values<double>();
+    for (size_t i = static_cast<size_t>(2 * dim); i < k.size(); ++i) {
+      k[i] = k[i % static_cast<size_t>(2 * dim)] + 0.02 * k[i];
+    }
+    set_all(c.inputs.beta, 0.99);
+    set_all(c.inputs.g, -1e-2);
+    c.round();
+    check_parity("parallel keys", c);
+  }
+}
+
+// One document of several segments, whose states are merged: with decay, where nothing old arrives, and without.
+TEST_CASE("kda on Hopper with a long sequence of one head", "[kda][cuda]") {
+  Case c({.lengths = {17000}, .heads = 1, .key_dim = 64, .value_dim = 64});
+  check_parity("long", c);
+  set_all(c.inputs.g, -1e-4);
+  check_parity("long, little decay", c);
+}
+
+TEST_CASE("kda on Hopper: a document packed with others is bitwise the document alone", "[kda][cuda]") {
+  ExecContext ctx = hopper();
+  const std::vector<int64_t> lengths = {65, 1, 0, 140};
+  const Case packed({.lengths = lengths, .heads = 2, .key_dim = 128, .value_dim = 128});
+  const Outputs whole = run_on_gpu(packed, ctx);
+  int64_t begin = 0;
+  for (size_t d = 0; d < lengths.size(); ++d) {
+    const auto index = static_cast<int64_t>(d);
+    Case alone;
+    alone.inputs = packed.inputs.document(begin, lengths[d], index);
+    alone.d_o = rows_of(packed.d_o, begin, begin + lengths[d]);
+    alone.dfinal_state = rows_of(packed.dfinal_state, index, index + 1);
+    const Outputs got = run_on_gpu(alone, ctx);
+    for (const auto& [name, member] : kOutputs) {
+      const bool of_document = std::string_view(name).find("state") != std::string_view::npos;
+      const TensorView part = of_document ? (whole.*member).view().slice(0, index, index + 1) : (whole.*member).view().slice(0, begin, begin + lengths[d]);
+      INFO("document " << d << ", " << name);
+      CHECK(bitwise_equal(part, got.*member));
+    }
+    begin += lengths[d];
+  }
+}
+
+TEST_CASE("kda on Hopper: later tokens change no bit of the prefix", "[kda][cuda]") {
+  ExecContext ctx = hopper();
+  constexpr int64_t tokens = 129;
+  const Case c({.lengths = {tokens}, .heads = 2, .key_dim = 128, .value_dim = 128});
+  for (const int64_t prefix : {1, 15, 16, 17, 63, 64, 65, 80}) {
+    Case cut;
+    cut.d_o = converted(c.d_o, DType::F64);
+    set_all(cut.d_o.view().slice(0, prefix, tokens), 0);
+    cut.dfinal_state = Tensor::zeros(DType::F64, c.dfinal_state.view().shape());
+    Case alone;
+    alone.dfinal_state = Tensor::zeros(DType::F64, c.dfinal_state.view().shape());
+    alone.inputs = c.inputs.document(0, prefix, 0);
+    alone.d_o = rows_of(c.d_o, 0, prefix);
+    const Outputs wanted = run_on_gpu(alone, ctx);
+    for (const double gate : {0.0, -5.0}) {
+      cut.inputs = c.inputs.document(0, tokens, 0);
+      set_all(cut.inputs.g.view().slice(0, prefix, tokens), gate);
+      set_all(cut.inputs.v.view().slice(0, prefix, tokens), 4);
+      const Outputs got = run_on_gpu(cut, ctx);
+      for (const auto& [name, member] : kOutputs) {
+        if (std::string_view(name) != "final_state") {
+          const int64_t rows = std::string_view(name) == "dinitial_state" ? 1 : prefix;
+          INFO("prefix " << prefix << ", later gates " << gate << ", " << name);
+          CHECK(bitwise_equal((got.*member).view().slice(0, 0, rows), (wanted.*member).view().slice(0, 0, rows)));
+        }
+      }
+    }
+  }
+}
+
+}  // namespace longhaul
