@@ -33,9 +33,4 @@ void write_index_file(const std::filesystem::path& path, const Manifest& manifes
   sync_file(path, ErrorKind::Checkpoint);
 }
 
-CheckpointRole read_role(const std::filesystem::path& index) {
-  const hdf5::File file = hdf5::open_file(index);
-  return hdf5::read_i64_attribute(file, "/", kStageFinal) != 0 ? CheckpointRole::StageFinal : CheckpointRole::Periodic;
-}
-
 }  // namespace longhaul

@@ -11,7 +11,4 @@ namespace longhaul {
 // All but the file hashes of the manifest is used.
 void write_index_file(const std::filesystem::path& path, const Manifest& manifest);
 
-// The role of a checkpoint without parsing its manifest.
-[[nodiscard]] CheckpointRole read_role(const std::filesystem::path& index);
-
 }  // namespace longhaul

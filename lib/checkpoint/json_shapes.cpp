@@ -1,10 +1,16 @@
 // See json_shapes.h.
 #include "checkpoint/json_shapes.h"
 
+#include <algorithm>
+
 namespace longhaul {
 
 using nlohmann::json;
 using nlohmann::ordered_json;
+
+namespace {
+constexpr int64_t kMaxElements = int64_t{1} << 56;  // so that bytes and sums of positions fit into 63 bits
+}
 
 ordered_json shape_to_json(const Shape& shape) {
   ordered_json list = ordered_json::array();
@@ -16,8 +22,10 @@ ordered_json shape_to_json(const Shape& shape) {
 
 Shape shape_from_json(const json& value) {
   Shape shape;
+  int64_t elements = 1;
   for (const int64_t size : value.get<std::vector<int64_t>>()) {
-    if (size < 0 || shape.rank() == Shape::kMaxRank) {
+    if (size < 0 || shape.rank() == Shape::kMaxRank || __builtin_mul_overflow(elements, std::max<int64_t>(size, 1), &elements) ||
+        elements > kMaxElements) {
       throw CheckpointError("{} is not a shape", value.dump());
     }
     shape.append(size);
@@ -44,11 +52,17 @@ ordered_json piece_to_json(const StoredPiece& piece) {
 }
 
 StoredPiece piece_from_json(const json& value) {
-  return {.block = {.offset = value.at("offset").get<std::vector<int64_t>>(), .shape = shape_from_json(value.at("shape"))},
-          .file = value.at("file").get<std::string>(),
-          .dataset = value.at("dataset").get<std::string>(),
-          .file_offset = value.at("file_offset").get<int64_t>(),
-          .hash = hash_from_text(value.at("xxh3").get<std::string>(), ErrorKind::Checkpoint)};
+  StoredPiece piece{.block = {.offset = value.at("offset").get<std::vector<int64_t>>(), .shape = shape_from_json(value.at("shape"))},
+                    .file = value.at("file").get<std::string>(),
+                    .dataset = value.at("dataset").get<std::string>(),
+                    .file_offset = value.at("file_offset").get<int64_t>(),
+                    .hash = hash_from_text(value.at("xxh3").get<std::string>(), ErrorKind::Checkpoint)};
+  const auto is_position = [](int64_t number) { return number >= 0 && number <= kMaxElements; };
+  if (!std::all_of(piece.block.offset.begin(), piece.block.offset.end(), is_position) ||
+      !(is_position(piece.file_offset) || (piece.file_offset == -1 && piece.block.shape.numel() == 0))) {
+    throw CheckpointError("{} is not a piece of a tensor", value.dump());
+  }
+  return piece;
 }
 
 ordered_json documents_to_json(const JsonDocuments& documents) {

@@ -108,6 +108,28 @@ uint64_t hash_without_itself(std::string text) {
   return hash_text(text);
 }
 
+// The parser needs no stack for nested values, but writing one again does: a document of a million brackets must not end us.
+void expect_shallow(std::string_view text) {
+  constexpr int kDeepest = 64;
+  int depth = 0;
+  bool is_string = false;
+  for (size_t i = 0; i < text.size(); ++i) {
+    const char c = text[i];
+    if (is_string) {
+      i += c == '\\' ? 1 : 0;
+      is_string = c != '"';
+    } else if (c == '"') {
+      is_string = true;
+    } else if (c == '[' || c == '{') {
+      if (++depth > kDeepest) {
+        throw CheckpointError("it is nested more than {} deep", kDeepest);
+      }
+    } else if (c == ']' || c == '}') {
+      --depth;
+    }
+  }
+}
+
 }  // namespace
 
 std::string to_text(const Manifest& manifest) {
@@ -149,6 +171,7 @@ Manifest parse_manifest(std::string_view text, const std::filesystem::path& path
     throw CheckpointError("{} is damaged or was edited: its hash is not the one it names", path.string());
   }
   try {
+    expect_shallow(text);
     return manifest_from_json(json::parse(text));
   } catch (const json::exception& error) {
     throw CheckpointError("{} is not a manifest that this program understands: {}", path.string(), error.what());

@@ -10,7 +10,7 @@
 
 #include "checkpoint/directory_names.h"
 #include "checkpoint/find.h"
-#include "checkpoint/index_file.h"
+#include "checkpoint/manifest.h"
 #include "storage/atomic_write.h"
 #include "storage/io_error.h"
 
@@ -106,11 +106,11 @@ void apply_retention(const RetentionRequest& request, const WarningSink& warn) {
       continue;
     }
     try {
-      if (read_role(request.checkpoints / name / kIndexName) == CheckpointRole::Periodic) {
+      if (read_manifest(request.checkpoints / name).info.role == CheckpointRole::Periodic) {
         periodic.push_back(*step);
       }
     } catch (const CheckpointError& error) {
-      warn(fmt::format("{} is kept: its {} cannot be read: {}", name, kIndexName, error.what()));
+      warn(fmt::format("{} is kept: {}", name, error.what()));
     }
   }
   std::sort(periodic.begin(), periodic.end(), std::greater<>());

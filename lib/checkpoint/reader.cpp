@@ -1,10 +1,14 @@
 // See reader.h.
 #include "checkpoint/reader.h"
 
+#include <fcntl.h>
+
 #include <algorithm>
+#include <cerrno>
 
 #include "checkpoint/directory_names.h"
 #include "checkpoint/find.h"
+#include "storage/io_error.h"
 
 namespace longhaul {
 
@@ -86,7 +90,7 @@ std::vector<std::string> CheckpointReader::damage(const std::string& file) const
   return problems;
 }
 
-const hdf5::File& CheckpointReader::open(const std::string& file) {
+const FileDescriptor& CheckpointReader::open(const std::string& file) {
   const auto it = std::find_if(open_files_.begin(), open_files_.end(), [&](const auto& entry) { return entry.first == file; });
   if (it != open_files_.end()) {
     open_files_.splice(open_files_.begin(), open_files_, it);
@@ -95,7 +99,12 @@ const hdf5::File& CheckpointReader::open(const std::string& file) {
   if (open_files_.size() == kMaxOpenFiles) {
     open_files_.pop_back();
   }
-  open_files_.emplace_front(file, hdf5::open_file(directory_ / file));
+  const fs::path path = directory_ / file;
+  FileDescriptor opened(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (!opened.is_open()) {
+    throw_io_error(ErrorKind::Checkpoint, fmt::format("cannot open {}: {}", path.string(), describe_errno(errno)));
+  }
+  open_files_.emplace_front(file, std::move(opened));
   return open_files_.front().second;
 }
 
@@ -107,8 +116,15 @@ void CheckpointReader::read_block(const StoredTensor& tensor, const Block& wante
     }
     const std::vector<int64_t> in_piece = minus(shared.offset, piece.block.offset);
     const std::vector<int64_t> in_host = minus(shared.offset, wanted.offset);
-    const hdf5::Dataset dataset = hdf5::open_dataset(open(piece.file), piece.dataset);
-    hdf5::read_block(dataset, {.offset = in_piece, .destination_offset = in_host, .count = shared.shape}, host);
+    try {
+      read_from_file(open(piece.file),
+                     {.file_offset = piece.file_offset, .piece = piece.block.shape, .offset = in_piece, .count = shared.shape,
+                      .destination_offset = in_host},
+                     host);
+    } catch (CheckpointError& error) {
+      error.add_context(fmt::format("{} of {}", piece.dataset, (directory_ / piece.file).string()));
+      throw;
+    }
   }
 }
 

@@ -1,5 +1,8 @@
 // Reads a checkpoint at any layout: a block of a tensor is put together from the pieces that hold it, wherever the cuts
 // of the run that saved it were. Types are kept exactly; converting is not a matter of loading.
+//
+// The manifest says at which byte of which file a piece lies, so values are read from there by ordinary reads. HDF5 is for other
+// programs: it never sees a file here, and so no damaged one.
 #pragma once
 
 #include <cstdint>
@@ -11,9 +14,10 @@
 #include <utility>
 #include <vector>
 
+#include "checkpoint/block_read.h"
 #include "checkpoint/manifest.h"
 #include "checkpoint/staging.h"
-#include "storage/hdf5.h"
+#include "storage/descriptor.h"
 
 namespace longhaul {
 
@@ -39,13 +43,13 @@ class CheckpointReader {
   void read(std::string_view name, std::span<const int64_t> offset, const TensorView& destination);
 
  private:
-  [[nodiscard]] const hdf5::File& open(const std::string& file);
+  [[nodiscard]] const FileDescriptor& open(const std::string& file);
   void read_block(const StoredTensor& tensor, const Block& wanted, const TensorView& host);
 
   std::filesystem::path directory_;
   Manifest manifest_;
   Staging staging_;
-  std::list<std::pair<std::string, hdf5::File>> open_files_;  // most recently used first
+  std::list<std::pair<std::string, FileDescriptor>> open_files_;  // most recently used first
 };
 
 }  // namespace longhaul
