@@ -1,10 +1,11 @@
-// Times of the general CUDA version, hidden: run with [.bench]. And a test that needs 100 GB of GPU memory, hidden: [.large].
+// Times of the general CUDA version, whatever kda.h would choose; hidden: run with [.bench]. And a test that needs 100 GB of GPU
+// memory, hidden: [.large].
 #include <algorithm>
 #include <chrono>
 #include <functional>
 
 #include "kernels/gpu_test.h"
-#include "kernels/kda/kda.h"
+#include "kernels/kda/kda_cuda.h"
 
 namespace longhaul {
 namespace {
@@ -43,11 +44,16 @@ struct Case {
   Tensor dbeta{DType::F32, {tokens, heads}, kGpu};
 
   void forward(ExecContext& ctx) const {
-    kda_forward(ctx, {.q = q, .k = k, .v = v, .g = g, .beta = beta, .cu_seqlens = cu_seqlens, .scale = unit, .o = o, .final_state = final_state, .chunk_states = chunk_states});
+    const KdaForward op{.q = q, .k = k, .v = v, .g = g, .beta = beta, .cu_seqlens = cu_seqlens, .scale = unit, .o = o,
+                        .final_state = final_state, .chunk_states = chunk_states};
+    const ArenaScope scope(ctx.scratch());
+    cuda::kda_forward(ctx, op, cuda::take_kda_scratch(ctx.scratch(), op));
   }
   void backward(ExecContext& ctx) const {
-    kda_backward(ctx, {.d_o = d_o, .q = q, .k = k, .v = v, .g = g, .beta = beta, .cu_seqlens = cu_seqlens, .scale = unit, .chunk_states = chunk_states,
-                       .dq = dq, .dk = dk, .dv = dv, .dg = dg, .dbeta = dbeta});
+    const KdaBackward op{.d_o = d_o, .q = q, .k = k, .v = v, .g = g, .beta = beta, .cu_seqlens = cu_seqlens, .scale = unit,
+                         .chunk_states = chunk_states, .dq = dq, .dk = dk, .dv = dv, .dg = dg, .dbeta = dbeta};
+    const ArenaScope scope(ctx.scratch());
+    cuda::kda_backward(ctx, op, cuda::take_kda_scratch(ctx.scratch(), op));
   }
 };
 
@@ -76,8 +82,8 @@ TEST_CASE("speed of kda on the GPU", "[.bench]") {
                                                   {8192, 8, 128, DType::BF16}, {8192, 8, 128, DType::F32}, {4096, 4, 32, DType::F32}}) {
     const Case c{.heads = heads, .dim = dim, .bounds = {0, tokens}, .dtype = dtype};
     const double forward = median_ms(cuda, [&] { c.forward(ctx); }), backward = median_ms(cuda, [&] { c.backward(ctx); });
-    fmt::print("bench kda {} x {} x {} {:<4} forward {:.3f} ms, backward {:.3f} ms, scratch {} bytes\n", tokens, heads, dim, to_string(dtype), forward,
-               backward, ctx.scratch().high_water_bytes());
+    fmt::print("bench kda {} x {} x {} {:<4} forward {:.3f} ms, backward {:.3f} ms, scratch {} bytes\n", tokens, heads, dim,
+               to_string(dtype), forward, backward, ctx.scratch().high_water_bytes());
   }
 }
 

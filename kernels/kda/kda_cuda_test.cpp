@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "kernels/gpu_test.h"
+#include "kernels/kda/kda_cuda.h"
 #include "kernels/kda/kda_problem.h"
 
 namespace longhaul {
@@ -52,7 +53,8 @@ struct Problem {
   Tensor d_o, dfinal_state;
   bool has_states = true;
 
-  Problem(const KdaSizes& sizes, KdaTiles tiles, DType dtype, double gate = kNan, bool with_states = true) : compute(dtype), has_states(with_states) {
+  Problem(const KdaSizes& sizes, KdaTiles tiles, DType dtype, double gate = kNan, bool with_states = true)
+      : compute(dtype), has_states(with_states) {
     KdaProblem exact(sizes, tiles);
     if (!std::isnan(gate)) {
       set_all(exact.g, gate);
@@ -75,8 +77,8 @@ struct Outputs {
 
   template <class Fn>
   void each(Fn&& fn) const {
-    const std::pair<const char*, const Tensor*> all[] = {{"o", &o},   {"final_state", &final_state}, {"dq", &dq},      {"dk", &dk},
-                                                         {"dv", &dv}, {"dg", &dg},                   {"dbeta", &dbeta}, {"dinitial_state", &dinitial_state}};
+    const std::pair<const char*, const Tensor*> all[] = {{"o", &o}, {"final_state", &final_state}, {"dq", &dq}, {"dk", &dk}, {"dv", &dv},
+                                                         {"dg", &dg}, {"dbeta", &dbeta}, {"dinitial_state", &dinitial_state}};
     for (const auto& [name, tensor] : all) {
       fn(std::string(name), *tensor);
     }
@@ -85,11 +87,16 @@ struct Outputs {
 
 enum class Passes : uint8_t { Forward, Both };
 
-Outputs run_on_gpu(const Problem& p, ExecContext& ctx, Passes passes = Passes::Both) {
+// How the kernels are called: through kda.h, which may choose others for some sizes; or themselves, with as many chunks in
+// scratch as they choose, or with that many.
+constexpr int64_t kThroughKda = 0, kGeneral = -1;
+
+Outputs run_on_gpu(const Problem& p, ExecContext& ctx, Passes passes = Passes::Both, int64_t group = kThroughKda) {
   const KdaProblem& in = p.inputs;
   const Tensor q = on_gpu(in.q, p.compute), k = on_gpu(in.k, p.compute), v = on_gpu(in.v, p.compute), d_o = on_gpu(p.d_o, p.compute);
   const Tensor g = copy_to(in.g, kGpu), beta = copy_to(in.beta, kGpu), cu_seqlens = copy_to(in.cu_seqlens, kGpu);
-  const Tensor initial = p.has_states ? copy_to(in.initial_state, kGpu) : Tensor(), dfinal = p.has_states ? copy_to(p.dfinal_state, kGpu) : Tensor();
+  const Tensor initial = p.has_states ? copy_to(in.initial_state, kGpu) : Tensor();
+  const Tensor dfinal = p.has_states ? copy_to(p.dfinal_state, kGpu) : Tensor();
   const Shape keys = in.q.view().shape(), values = in.v.view().shape(), states = p.states(in.sizes.documents());
   Outputs r{.o = poisoned_on_gpu(p.compute, values),
             .final_state = poisoned_on_gpu(DType::F32, states),
@@ -100,12 +107,25 @@ Outputs run_on_gpu(const Problem& p, ExecContext& ctx, Passes passes = Passes::B
             .dg = poisoned_on_gpu(DType::F32, keys),
             .dbeta = poisoned_on_gpu(DType::F32, in.beta.view().shape()),
             .dinitial_state = poisoned_on_gpu(DType::F32, states)};
-  kda_forward(ctx, {.q = q, .k = k, .v = v, .g = g, .beta = beta, .cu_seqlens = cu_seqlens, .scale = in.scale, .tiles = in.tiles,
-                    .initial_state = initial, .o = r.o, .final_state = r.final_state, .chunk_states = r.chunk_states});
-  if (passes == Passes::Both) {
-    kda_backward(ctx, {.d_o = d_o, .q = q, .k = k, .v = v, .g = g, .beta = beta, .cu_seqlens = cu_seqlens, .scale = in.scale, .tiles = in.tiles,
-                       .chunk_states = r.chunk_states, .dfinal_state = dfinal, .dq = r.dq, .dk = r.dk, .dv = r.dv, .dg = r.dg, .dbeta = r.dbeta,
-                       .dinitial_state = r.dinitial_state});
+  const KdaForward forward{.q = q, .k = k, .v = v, .g = g, .beta = beta, .cu_seqlens = cu_seqlens, .scale = in.scale, .tiles = in.tiles,
+                           .initial_state = initial, .o = r.o, .final_state = r.final_state, .chunk_states = r.chunk_states};
+  const KdaBackward backward{.d_o = d_o, .q = q, .k = k, .v = v, .g = g, .beta = beta, .cu_seqlens = cu_seqlens, .scale = in.scale,
+                             .tiles = in.tiles, .chunk_states = r.chunk_states, .dfinal_state = dfinal, .dq = r.dq, .dk = r.dk,
+                             .dv = r.dv, .dg = r.dg, .dbeta = r.dbeta, .dinitial_state = r.dinitial_state};
+  if (group != kThroughKda) {
+    const ArenaScope scope(ctx.scratch());
+    cuda::KdaScratch scratch = cuda::take_kda_scratch(ctx.scratch(), backward);
+    if (group != kGeneral) {
+      REQUIRE(group <= scratch.group_chunks);
+      scratch.group_chunks = group;
+    }
+    cuda::kda_forward(ctx, forward, scratch);
+    cuda::kda_backward(ctx, backward, scratch);
+  } else {
+    kda_forward(ctx, forward);
+    if (passes == Passes::Both) {
+      kda_backward(ctx, backward);
+    }
   }
   ctx.cuda_context().stream().synchronize();
   for (Tensor* tensor : {&r.o, &r.final_state, &r.dq, &r.dk, &r.dv, &r.dg, &r.dbeta, &r.dinitial_state, &r.chunk_states}) {
@@ -118,8 +138,8 @@ Outputs run_on_cpu(const Problem& p) {
   const KdaResult forward = run_chunkwise(p.inputs);
   const KdaGradients back = run_backward(p.inputs, p.d_o, p.has_states ? p.dfinal_state.view() : TensorView());
   const auto copy = [](const TensorView& view) { return converted(view, DType::F32); };
-  return {.o = copy(forward.o), .final_state = copy(forward.final_state), .chunk_states = {}, .dq = copy(back.dq), .dk = copy(back.dk), .dv = copy(back.dv),
-          .dg = copy(back.dg), .dbeta = copy(back.dbeta), .dinitial_state = copy(back.dinitial_state)};
+  return {.o = copy(forward.o), .final_state = copy(forward.final_state), .chunk_states = {}, .dq = copy(back.dq), .dk = copy(back.dk),
+          .dv = copy(back.dv), .dg = copy(back.dg), .dbeta = copy(back.dbeta), .dinitial_state = copy(back.dinitial_state)};
 }
 
 double bound(const std::string& name, DType compute) {
@@ -143,7 +163,8 @@ double scale_of(const Tensor& tensor) {
 
 void check_parity(const std::string& name, const Problem& p) {
   Gpu gpu;
-  const Outputs got = run_on_gpu(p, gpu.ctx), again = run_on_gpu(p, gpu.ctx), wanted = run_on_cpu(p);
+  const Outputs got = run_on_gpu(p, gpu.ctx, Passes::Both, kGeneral), again = run_on_gpu(p, gpu.ctx, Passes::Both, kGeneral);
+  const Outputs wanted = run_on_cpu(p);
   std::vector<const Tensor*> expected, repeated;
   wanted.each([&](const std::string&, const Tensor& tensor) { expected.push_back(&tensor); });
   again.each([&](const std::string&, const Tensor& tensor) { repeated.push_back(&tensor); });
@@ -167,7 +188,8 @@ const std::vector<int64_t> kRagged{129, 0, 1, 15, 16, 17, 0, 63, 64, 65, 2};
 TEST_CASE("kda on the GPU equals the CPU", "[kda][cuda]") {
   for (const DType dtype : kGpuTypes) {
     for (const KdaTiles tiles : {KdaTiles::Dense, KdaTiles::Pairwise}) {
-      for (const auto& [key_dim, value_dim] : {std::pair<int64_t, int64_t>{16, 16}, {48, 48}, {64, 64}, {128, 128}, {40, 24}, {8, 136}, {256, 72}}) {
+      const std::pair<int64_t, int64_t> widths[] = {{16, 16}, {48, 48}, {64, 64}, {128, 128}, {40, 24}, {8, 136}, {256, 72}};
+      for (const auto& [key_dim, value_dim] : widths) {
         const Problem p({.lengths = kRagged, .heads = 3, .key_dim = key_dim, .value_dim = value_dim}, tiles, dtype);
         check_parity(fmt::format("{} x {}, {} tiles", key_dim, value_dim, tiles == KdaTiles::Dense ? "dense" : "pairwise"), p);
       }
@@ -292,6 +314,70 @@ TEST_CASE("kda on the GPU: a document packed with others is bitwise the document
       begin = end;
     }
   }
+}
+
+TEST_CASE("kda on the GPU: groups of chunks and the width of slices change no bit", "[kda][cuda]") {
+  Gpu gpu;
+  const auto check = [&](const Outputs& got, const Outputs& wanted) {
+    std::vector<const Tensor*> expected;
+    wanted.each([&](const std::string&, const Tensor& tensor) { expected.push_back(&tensor); });
+    size_t i = 0;
+    got.each([&](const std::string& output, const Tensor& tensor) {
+      INFO(output);
+      CHECK(bitwise_equal(tensor, *expected[i]));
+      ++i;
+    });
+  };
+  for (const DType dtype : kGpuTypes) {
+    const KdaSizes sizes{.lengths = {400, 0, 3, 64, 130, 70, 0}, .heads = 3, .key_dim = 72, .value_dim = 40};
+    const Problem p(sizes, KdaTiles::Dense, dtype);
+    const Outputs wanted = run_on_gpu(p, gpu.ctx, Passes::Both, kGeneral);
+    for (const int64_t group : {1, 2, 3, 5}) {
+      INFO("groups of " << group);
+      check(run_on_gpu(p, gpu.ctx, Passes::Both, group), wanted);
+    }
+  }
+  // 80 documents of one head get wide slices; the first of them alone narrow ones.
+  const Problem many({.lengths = std::vector<int64_t>(80, 70), .heads = 1, .key_dim = 32, .value_dim = 64}, KdaTiles::Dense, DType::F32);
+  const Outputs packed = run_on_gpu(many, gpu.ctx);
+  Problem alone = document_of(many, 70);
+  alone.dfinal_state = rows_of(many.dfinal_state, 0, 1);
+  check_same_prefix(packed, run_on_gpu(alone, gpu.ctx), 70, Passes::Forward);
+}
+
+TEST_CASE("kda on the GPU takes the scratch that was planned", "[kda][cuda]") {
+  const KdaSizes sizes{.lengths = {100, 30}, .heads = 2, .key_dim = 24, .value_dim = 40};
+  const auto plan = [](const Shape& shape, DType dtype = DType::F32) { return planned(dtype, shape); };
+  const Shape keys{130, 2, 24}, values{130, 2, 40}, gates{130, 2}, states{kda_max_chunks(130, 2), 2, 24, 40};
+  ExecContext planning = ExecContext::plan(kGpu);
+  kda_forward(planning, {.q = plan(keys), .k = plan(keys), .v = plan(values), .g = plan(keys), .beta = plan(gates),
+                         .cu_seqlens = plan({3}, DType::I64), .o = plan(values), .chunk_states = plan(states)});
+  const int64_t forward = planning.scratch().high_water_bytes();
+  kda_backward(planning, {.d_o = plan(values), .q = plan(keys), .k = plan(keys), .v = plan(values), .g = plan(keys), .beta = plan(gates),
+                          .cu_seqlens = plan({3}, DType::I64), .chunk_states = plan(states), .dq = plan(keys), .dk = plan(keys),
+                          .dv = plan(values), .dg = plan(keys), .dbeta = plan(gates)});
+  CHECK(forward > 0);
+  CHECK(planning.scratch().high_water_bytes() > forward);
+  if (find_gpus().empty()) {
+    SKIP("no GPU");
+  }
+  CudaContext cuda(kGpu);
+  const int64_t bytes = planning.scratch().high_water_bytes();
+  ExecContext ctx(kGpu, ExecContext::Mode::Execute, Arena(kGpu, "scratch", bytes), &cuda);
+  (void)run_on_gpu(Problem(sizes, KdaTiles::Dense, DType::F32), ctx);
+  CHECK(ctx.scratch().high_water_bytes() == bytes);
+}
+
+TEST_CASE("planning kda for a GPU names widths that it does not have", "[kda]") {
+  ExecContext planning = ExecContext::plan(kGpu);
+  const auto forward = [&](int64_t key_dim, int64_t value_dim) {
+    const TensorView q = planned(DType::BF16, {10, 2, key_dim}), v = planned(DType::BF16, {10, 2, value_dim});
+    kda_forward(planning, {.q = q, .k = q, .v = v, .g = planned(DType::F32, {10, 2, key_dim}), .beta = planned(DType::F32, {10, 2}),
+                           .cu_seqlens = planned(DType::I64, {2}), .o = v});
+  };
+  check_shape_error("key_dim", [&] { forward(20, 16); });
+  check_shape_error("value_dim", [&] { forward(16, 264); });
+  CHECK_NOTHROW(forward(256, 8));
 }
 
 }  // namespace
