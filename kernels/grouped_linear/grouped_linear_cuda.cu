@@ -1,9 +1,10 @@
 // Products of ragged groups of rows. Activations: a block for a tile of an expert's rows, which it finds from the offsets.
 // Weight gradients: a block for a tile of an expert's weight, which sums over that expert's rows in their order.
-// bf16 on tensor cores, fp32 without.
+// bf16 on tensor cores, fp32 without. The kernels here run on all chips and for all sizes; Hopper has its own where they fit.
 #include "kernels/gpu/launch.cuh"
 #include "kernels/grouped_linear/float_tile.cuh"
 #include "kernels/grouped_linear/grouped_linear_cuda.h"
+#include "kernels/grouped_linear/grouped_linear_warpgroup.h"
 #include "kernels/grouped_linear/groups.cuh"
 #include "kernels/grouped_linear/tensor_tile.cuh"
 
@@ -181,22 +182,38 @@ void weight_product(ExecContext& ctx, const char* op, const TensorView& dy, cons
   }
 }
 
-}  // namespace
-
-void grouped_linear_forward(ExecContext& ctx, const GroupedLinearForward& op) {
-  dispatch_compute(op.x.dtype(), "grouped_linear_forward", [&](auto zero) {
-    rows_product<decltype(zero)>(ctx, "grouped_linear_forward", op.x, op.weight, op.offsets, op.y, true, false);
-  });
+bool uses_warpgroups(ExecContext& ctx, TensorCores cores, const TensorView& x, const TensorView& weight, std::initializer_list<const TensorView*> views) {
+  return cores == TensorCores::Best && x.dtype() == DType::BF16 && fits_warpgroup(ctx, x.size(0), weight.size(0), views);
 }
 
-void grouped_linear_backward(ExecContext& ctx, const GroupedLinearBackward& op) {
-  dispatch_compute(op.x.dtype(), "grouped_linear_backward", [&](auto zero) {
+}  // namespace
+
+void grouped_linear_forward(ExecContext& ctx, const GroupedLinearForward& op, TensorCores cores) {
+  constexpr const char* kName = "grouped_linear_forward";
+  if (uses_warpgroups(ctx, cores, op.x, op.weight, {&op.x, &op.weight, &op.y})) {
+    rows_warpgroup(ctx, kName, {.x = op.x, .weight = op.weight, .offsets = op.offsets, .y = op.y, .use = WeightUse::Forward, .accumulate = Accumulate::Overwrite});
+    return;
+  }
+  dispatch_compute(op.x.dtype(), kName, [&](auto zero) { rows_product<decltype(zero)>(ctx, kName, op.x, op.weight, op.offsets, op.y, true, false); });
+}
+
+void grouped_linear_backward(ExecContext& ctx, const GroupedLinearBackward& op, TensorCores cores) {
+  constexpr const char* kName = "grouped_linear_backward";
+  dispatch_compute(op.x.dtype(), kName, [&](auto zero) {
     using T = decltype(zero);
     if (op.dx.is_present()) {
-      rows_product<T>(ctx, "grouped_linear_backward", op.dy, op.weight, op.offsets, op.dx, false, op.accumulate_dx == Accumulate::Add);
+      if (uses_warpgroups(ctx, cores, op.x, op.weight, {&op.dy, &op.weight, &op.dx})) {
+        rows_warpgroup(ctx, kName, {.x = op.dy, .weight = op.weight, .offsets = op.offsets, .y = op.dx, .use = WeightUse::Backward, .accumulate = op.accumulate_dx});
+      } else {
+        rows_product<T>(ctx, kName, op.dy, op.weight, op.offsets, op.dx, false, op.accumulate_dx == Accumulate::Add);
+      }
     }
     if (op.dweight.is_present()) {
-      weight_product<T>(ctx, "grouped_linear_backward", op.dy, op.x, op.offsets, op.dweight);
+      if (uses_warpgroups(ctx, cores, op.x, op.weight, {&op.dy, &op.x, &op.dweight})) {
+        weight_warpgroup(ctx, kName, {.dy = op.dy, .x = op.x, .offsets = op.offsets, .dweight = op.dweight});
+      } else {
+        weight_product<T>(ctx, kName, op.dy, op.x, op.offsets, op.dweight);
+      }
     }
   });
 }

@@ -6,7 +6,10 @@
 
 namespace longhaul::cuda {
 
-void grouped_linear_forward(ExecContext& ctx, const GroupedLinearForward& op);
-void grouped_linear_backward(ExecContext& ctx, const GroupedLinearBackward& op);
+// Which matrix instructions bf16 goes through: those of a warpgroup where chip, build and sizes allow, or always those of a warp.
+enum class TensorCores : uint8_t { Best, Warp };
+
+void grouped_linear_forward(ExecContext& ctx, const GroupedLinearForward& op, TensorCores cores = TensorCores::Best);
+void grouped_linear_backward(ExecContext& ctx, const GroupedLinearBackward& op, TensorCores cores = TensorCores::Best);
 
 }  // namespace longhaul::cuda
