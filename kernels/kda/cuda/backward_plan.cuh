@@ -78,7 +78,8 @@ int BackwardPlan<D>::walk_with(int error) const {
                              .entering_gradient = workspace_.entering_gradient,
                              .transfer_matrix = workspace_.transfer_matrix,
                              .state_gradients = workspace_.state_gradients,
-                             .residual_gradients = workspace_.residual_gradients};
+                             .residual_gradients = workspace_.residual_gradients,
+                             .gradient_factors = workspace_.gradient_factors};
   void (*kernel)(BackwardWalkParams) = args_.products == Products::Warp
                                            ? backward_walk_kernel<D, D, kBlockGroups, Engine::Warp, kWalk>
                                            : backward_walk_kernel<D, D, kBlockGroups, Engine::Warpgroup, kWalk>;
@@ -125,8 +126,10 @@ int BackwardPlan<D>::gradients(int error) const {
                          .d_o_stride = args_.d_o_stride,
                          .states = saved_.states,
                          .residuals = saved_.residuals,
+                         .factors = saved_.factors,
                          .state_gradients = workspace_.state_gradients,
                          .residual_gradients = workspace_.residual_gradients,
+                         .gradient_factors = workspace_.gradient_factors,
                          .dq = args_.dq,
                          .dk = args_.dk,
                          .dv = args_.dv,

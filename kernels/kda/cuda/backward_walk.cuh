@@ -29,8 +29,9 @@ struct BackwardWalkParams {
   const int32_t* reach;          // [segments, heads] Transfer: see transfer.cuh
   float* entering_gradient;      // [segments, heads, V, K] dS_ext^T, after the merge dS^T of the state entering the segment
   float* transfer_matrix;        // [segments, heads, K, K] M
-  unsigned char* state_gradients;  // bf16 panels [V, K] of dS'^T, [chunks, heads]
-  unsigned char* residual_gradients;  // bf16 panels [64, V] of dR, [chunks, heads]
+  unsigned char* state_gradients;     // panels [V, K] of dS'^T, [chunks, heads] (walk_stages.cuh)
+  unsigned char* residual_gradients;  // panels [64, V] of dR, [chunks, heads]
+  float* gradient_factors;            // [chunks, heads, V]
 };
 
 template <int K, int kGroups>
@@ -240,6 +241,7 @@ __device__ __forceinline__ void StateGradient<K, V, kGroups, kEngine, kWalk>::co
     end_products<kEngine>();
     if constexpr (writes) {
       stages(group).put_state(s, scale_.back, warp, lane);
+      WalkStages<K>::put_factors(p_.gradient_factors + image_index(step) * V, scale_.back, part_ * S::kColumns + warp * 16, lane);
     }
     wait_products<kEngine, 0>();
     hold_all<kEngine>(r);

@@ -106,7 +106,8 @@ RecurrenceParams ForwardPlan<D>::params() const {
           .leaving_state = workspace_.leaving_state,
           .transfer_matrix = workspace_.transfer_matrix,
           .states = saved_.states,
-          .residuals = saved_.residuals};
+          .residuals = saved_.residuals,
+          .factors = saved_.factors};
 }
 
 template <int D>

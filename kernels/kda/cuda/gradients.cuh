@@ -19,6 +19,7 @@
 
 #include "kernels/kda/cuda/products.cuh"
 #include "kernels/kda/cuda/tile_share.cuh"
+#include "kernels/kda/cuda/walk_stages.cuh"
 
 namespace longhaul::kda::cuda {
 
@@ -30,10 +31,12 @@ struct GradientParams {
   int64_t v_stride;                         // elements between tokens
   const uint16_t* d_o;                      // bf16 [tokens, heads, V]
   int64_t d_o_stride;
-  const unsigned char* states;              // bf16 panels [V, K] of S^T, [chunks, heads]
-  const unsigned char* residuals;           // bf16 panels [64, V] of Vt
-  const unsigned char* state_gradients;     // bf16 panels [V, K] of dS'^T
-  const unsigned char* residual_gradients;  // bf16 panels [64, V] of dR
+  const unsigned char* states;              // panels [V, K] of S^T, [chunks, heads] (walk_stages.cuh)
+  const unsigned char* residuals;           // panels [64, V] of Vt
+  const float* factors;                     // [V] of both
+  const unsigned char* state_gradients;     // panels [V, K] of dS'^T
+  const unsigned char* residual_gradients;  // panels [64, V] of dR
+  const float* gradient_factors;            // [V] of both
   float* dq;                                // [tokens, heads, K]
   float* dk;
   float* dv;                                // [tokens, heads, V]
@@ -48,10 +51,10 @@ struct GradientShared {
   static constexpr int kParts = D / 32;  // of the channels, a warp each
   static constexpr int kGroups = 8;      // of the rows, where a thread has two channels
   static constexpr int kGroupRows = kChunk / kGroups;
-  static constexpr int kStates = 0;                                             // bf16 [V, K]
-  static constexpr int kStateGradients = kStates + panel_bytes(D, D);           // bf16 [V, K]
-  static constexpr int kResiduals = kStateGradients + panel_bytes(D, D);        // bf16 [64, V]
-  static constexpr int kResidualGradients = kResiduals + panel_bytes(kChunk, D);  // bf16 [64, V]
+  static constexpr int kStates = 0;                                             // 16 bits [V, K]
+  static constexpr int kStateGradients = kStates + panel_bytes(D, D);           // 16 bits [V, K]
+  static constexpr int kResiduals = kStateGradients + panel_bytes(D, D);        // 16 bits [64, V]
+  static constexpr int kResidualGradients = kResiduals + panel_bytes(kChunk, D);  // 16 bits [64, V]
   static constexpr int kFetched = kResidualGradients + panel_bytes(kChunk, D);
   static constexpr int kOutputs = kFetched;                                     // bf16 [64, V] dO; then what is left of dA, dL
   static constexpr int kColumns = kOutputs + 2 * panel_bytes(kChunk, kChunk);   // bf16 [64, K] k 2^{-F-54}
@@ -70,7 +73,8 @@ struct GradientShared {
   static constexpr int kBeta = kStateSum + D * 4;                               // fp32 [64]
   static constexpr int kDiagonal = kBeta + kChunk * 4;                          // fp32 [64] dA_ii
   static constexpr int kBetaSums = kDiagonal + kChunk * 4;                      // fp32 [1 + parts, 64]
-  static constexpr int kBarrier = kBetaSums + (1 + kParts) * kChunk * 4;
+  static constexpr int kFactors = kBetaSums + (1 + kParts) * kChunk * 4;        // fp32 [3, V], see Factors
+  static constexpr int kBarrier = kFactors + 3 * D * 4 + 16;
   static constexpr int kBytes = kBarrier + 16;
   static_assert(panel_bytes(kChunk, D) <= 2 * panel_bytes(kChunk, kChunk));
   static_assert(kGroups * 2 * D * 4 <= 2 * panel_bytes(kChunk, kChunk));
@@ -80,10 +84,156 @@ inline constexpr float kMiddle = 54.0F;
 inline constexpr float kUp = 18014398509481984.0F;  // 2^54
 inline constexpr float kDown = 1.0F / kUp;
 
+// dO into its panel, in the background; rows beyond the chunk become zeros.
+template <int D>
+__device__ __forceinline__ void fetch_outputs(const GradientParams& p, const ChunkEntry& chunk, int head, uint32_t base, int thread) {
+  using S = GradientShared<D>;
+  constexpr int pieces = D / 8;
+  const Panel to{base + S::kOutputs, kChunk};
+  const int column = thread % pieces * 8;
+  const uint16_t* from = p.d_o + chunk.first_token * p.d_o_stride + head * D + column;
+#pragma unroll
+  for (int i = 0; i < kChunk * pieces / S::kThreads; ++i) {
+    const int row = thread / pieces + i * (S::kThreads / pieces);
+    copy_16(to.at(row, column), from + (row < chunk.rows ? row * p.d_o_stride : 0), row >= chunk.rows);
+  }
+}
+
+// What the walks left has a factor a value column (walk_stages.cuh), over which products sum, so that all columns must come
+// to one unit: the largest of the products of the two walks' factors. States and residuals stay as they are, dO takes their
+// factors, and gradients are made smaller where theirs is another. With bf16 everything is in its own unit.
+template <int D>
+struct Factors {
+  using S = GradientShared<D>;
+  static constexpr bool kAny = kKept<D> == Format::F16;
+  static constexpr int kOfOutputs = 0;         // [V] for dO
+  static constexpr int kOfGradients = D;       // [V] for dS' and dR
+  static constexpr int kOfValues = 2 * D;      // [V] from dR in the unit to dR
+  float forward = 1.0F;
+  float backward = 1.0F;
+
+  // A thread a value column.
+  __device__ __forceinline__ void fetch(const GradientParams& p, int64_t item, int thread) {
+    if constexpr (kAny) {
+      if (thread < D) {
+        forward = p.factors[item * D + thread];
+        backward = p.gradient_factors[item * D + thread];
+      }
+    }
+  }
+  // The largest of each warp, before a barrier.
+  __device__ __forceinline__ void compare(unsigned char* shared, int thread) const {
+    if constexpr (kAny) {
+      if (thread < D) {
+        float largest = forward * backward;
+#pragma unroll
+        for (int mask = 1; mask < 32; mask *= 2) {
+          largest = max(largest, shuffle_xor(largest, mask));
+        }
+        reinterpret_cast<float*>(shared + S::kFactors)[3 * D + thread / 32] = largest;
+      }
+    }
+  }
+  [[nodiscard]] static __device__ __forceinline__ float unit(const unsigned char* shared) {
+    if constexpr (kAny) {
+      const float4 x = *reinterpret_cast<const float4*>(shared + S::kFactors + 3 * D * 4);
+      return max(max(x.x, x.y), max(x.z, x.w));
+    }
+    return 1.0F;
+  }
+  // After that barrier, before another one.
+  __device__ __forceinline__ void write(unsigned char* shared, int thread) const {
+    if constexpr (kAny) {
+      if (thread < D) {
+        const float one = unit(shared);
+        auto* to = reinterpret_cast<float*>(shared + S::kFactors) + thread;
+        to[kOfOutputs] = forward / one;
+        to[kOfGradients] = forward * backward / one;
+        to[kOfValues] = one / forward;
+      }
+    }
+  }
+  // Eight values of neighbouring columns times their factors. From bf16 for dO.
+  template <Format kFrom>
+  static __device__ __forceinline__ void scale_piece(unsigned char* piece, const float* factors) {
+    auto* at = reinterpret_cast<uint4*>(piece);
+    uint4 x = *at;
+    const float4 a = *reinterpret_cast<const float4*>(factors);
+    const float4 b = *reinterpret_cast<const float4*>(factors + 4);
+    const auto scaled = [](uint32_t pair, float low, float high) {
+      return kFrom == Format::F16 ? pack_f16(f16_low(pair) * low, f16_high(pair) * high)
+                                  : pack_f16(bf16_low(pair) * low, bf16_high(pair) * high);
+    };
+    x.x = scaled(x.x, a.x, a.y);
+    x.y = scaled(x.y, a.z, a.w);
+    x.z = scaled(x.z, b.x, b.y);
+    x.w = scaled(x.w, b.z, b.w);
+    *at = x;
+  }
+  // Brings dO, dR and dS' to the unit. All threads; the last two only where some factor is not 1.
+  static __device__ __forceinline__ void apply(unsigned char* shared, int thread) {
+    if constexpr (kAny) {
+      const auto* factors = reinterpret_cast<const float*>(shared + S::kFactors);
+      constexpr int pieces = D / 8;
+      const int column = thread % pieces * 8;
+      bool all_one = true;
+#pragma unroll
+      for (int c = 0; c < 4; ++c) {
+        all_one = all_one && factors[kOfGradients + thread % 32 * 4 + c] == 1.0F;
+      }
+      const bool rescales = any_lane(!all_one);
+#pragma unroll
+      for (int i = 0; i < kChunk * pieces / S::kThreads; ++i) {
+        const int row = thread / pieces + i * (S::kThreads / pieces);
+        const uint32_t at = panel_offset(row, column, kChunk);
+        scale_piece<Format::Bf16>(shared + S::kOutputs + at, factors + kOfOutputs + column);
+        if (rescales) {
+          scale_piece<Format::F16>(shared + S::kResidualGradients + at, factors + kOfGradients + column);
+        }
+      }
+      if (rescales) {
+#pragma unroll 1
+        for (int i = thread; i < D * pieces; i += S::kThreads) {
+          // A row of the panel is a value column.
+          const float f = factors[kOfGradients + i / pieces];
+          auto* piece = reinterpret_cast<uint32_t*>(shared + S::kStateGradients + panel_offset(i / pieces, i % pieces * 8, D));
+#pragma unroll
+          for (int w = 0; w < 4; ++w) {
+            piece[w] = pack_f16(f16_low(piece[w]) * f, f16_high(piece[w]) * f);
+          }
+        }
+      }
+    }
+  }
+};
+
+template <Format kFormat>
+__device__ __forceinline__ float low_of(uint32_t pair) {
+  return kFormat == Format::F16 ? f16_low(pair) : bf16_low(pair);
+}
+template <Format kFormat>
+__device__ __forceinline__ float high_of(uint32_t pair) {
+  return kFormat == Format::F16 ? f16_high(pair) : bf16_high(pair);
+}
+
+// What the walks left of a chunk and head; one thread.
+template <int D>
+__device__ __forceinline__ void fetch_states(const GradientParams& p, int64_t item, uint32_t base) {
+  using S = GradientShared<D>;
+  constexpr uint32_t state_bytes = panel_bytes(D, D);
+  constexpr uint32_t row_bytes = panel_bytes(kChunk, D);
+  const uint32_t barrier = base + S::kBarrier;
+  mbarrier_arrive_expect(barrier, 2 * state_bytes + 2 * row_bytes);
+  bulk_load(base + S::kResiduals, p.residuals + item * row_bytes, row_bytes, barrier);
+  bulk_load(base + S::kResidualGradients, p.residual_gradients + item * row_bytes, row_bytes, barrier);
+  bulk_load(base + S::kStates, p.states + item * state_bytes, state_bytes, barrier);
+  bulk_load(base + S::kStateGradients, p.state_gradients + item * state_bytes, state_bytes, barrier);
+}
+
 // Operands of the tiles and the decays, from q, k and g; by all threads, two channels and eight rows each.
 template <int D>
-__device__ __forceinline__ void form_operands(const GradientParams& p, const ChunkEntry& chunk, int head, unsigned char* shared,
-                                              int thread) {
+__device__ __forceinline__ void form_operands(const GradientParams& p, const ChunkEntry& chunk, int head, const Factors<D>& factors,
+                                              unsigned char* shared, int thread) {
   using S = GradientShared<D>;
   constexpr int rows = S::kGroupRows;
   const int channel = thread % (D / 2) * 2;
@@ -127,7 +277,9 @@ __device__ __forceinline__ void form_operands(const GradientParams& p, const Chu
   auto* logs = reinterpret_cast<float*>(shared + S::kLogs) + channel;
   *reinterpret_cast<float2*>(logs + 2 * group * D) = first;
   *reinterpret_cast<float2*>(logs + (2 * group + 1) * D) = f[rows - 1];
+  factors.compare(shared, thread);
   sync_block();
+  factors.write(shared, thread);
   const auto log_at = [&](int g, int what) { return *reinterpret_cast<const float2*>(logs + (2 * g + what) * D); };
   float2 before = make_float2(0.0F, 0.0F);
   if (group % 2 == 1) {
@@ -173,35 +325,6 @@ __device__ __forceinline__ void form_operands(const GradientParams& p, const Chu
   }
 }
 
-// dO into its panel, in the background; rows beyond the chunk become zeros.
-template <int D>
-__device__ __forceinline__ void fetch_outputs(const GradientParams& p, const ChunkEntry& chunk, int head, uint32_t base, int thread) {
-  using S = GradientShared<D>;
-  constexpr int pieces = D / 8;
-  const Panel to{base + S::kOutputs, kChunk};
-  const int column = thread % pieces * 8;
-  const uint16_t* from = p.d_o + chunk.first_token * p.d_o_stride + head * D + column;
-#pragma unroll
-  for (int i = 0; i < kChunk * pieces / S::kThreads; ++i) {
-    const int row = thread / pieces + i * (S::kThreads / pieces);
-    copy_16(to.at(row, column), from + (row < chunk.rows ? row * p.d_o_stride : 0), row >= chunk.rows);
-  }
-}
-
-// What the walks left of a chunk and head; one thread.
-template <int D>
-__device__ __forceinline__ void fetch_states(const GradientParams& p, int64_t item, uint32_t base) {
-  using S = GradientShared<D>;
-  constexpr uint32_t state_bytes = panel_bytes(D, D);
-  constexpr uint32_t row_bytes = panel_bytes(kChunk, D);
-  const uint32_t barrier = base + S::kBarrier;
-  mbarrier_arrive_expect(barrier, 2 * state_bytes + 2 * row_bytes);
-  bulk_load(base + S::kResiduals, p.residuals + item * row_bytes, row_bytes, barrier);
-  bulk_load(base + S::kResidualGradients, p.residual_gradients + item * row_bytes, row_bytes, barrier);
-  bulk_load(base + S::kStates, p.states + item * state_bytes, state_bytes, barrier);
-  bulk_load(base + S::kStateGradients, p.state_gradients + item * state_bytes, state_bytes, barrier);
-}
-
 // Sums of S dS' over the value columns, by channels: parts of the sums in kInner.
 template <int D>
 __device__ __forceinline__ void sum_states(unsigned char* shared, int thread) {
@@ -215,8 +338,8 @@ __device__ __forceinline__ void sum_states(unsigned char* shared, int thread) {
     const uint32_t at = panel_offset(group * rows + r, channel, D);
     const uint32_t s = *reinterpret_cast<const uint32_t*>(shared + S::kStates + at);
     const uint32_t d = *reinterpret_cast<const uint32_t*>(shared + S::kStateGradients + at);
-    sum[0] += bf16_low(s) * bf16_low(d);
-    sum[1] += bf16_high(s) * bf16_high(d);
+    sum[0] += low_of<kKept<D>>(s) * low_of<kKept<D>>(d);
+    sum[1] += high_of<kKept<D>>(s) * high_of<kKept<D>>(d);
   }
   *reinterpret_cast<float2*>(shared + S::kInner + (group * D + channel) * 4) = make_float2(sum[0], sum[1]);
 }
@@ -247,8 +370,16 @@ struct ValueGradients {
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       const uint4 d = *reinterpret_cast<const uint4*>(shared + S::kResidualGradients + panel_offset(row, column + 8 * half, kChunk));
-      const float r[8] = {bf16_low(d.x), bf16_high(d.x), bf16_low(d.y), bf16_high(d.y),
-                          bf16_low(d.z), bf16_high(d.z), bf16_low(d.w), bf16_high(d.w)};
+      constexpr Format format = kKept<D>;
+      float r[8] = {low_of<format>(d.x), high_of<format>(d.x), low_of<format>(d.y), high_of<format>(d.y),
+                    low_of<format>(d.z), high_of<format>(d.z), low_of<format>(d.w), high_of<format>(d.w)};
+      if constexpr (Factors<D>::kAny) {
+        const auto* factors = reinterpret_cast<const float*>(shared + S::kFactors) + Factors<D>::kOfValues + column + 8 * half;
+#pragma unroll
+        for (int i = 0; i < 8; ++i) {
+          r[i] *= factors[i];
+        }
+      }
       const uint4 x = v[half];
       sum += r[0] * bf16_low(x.x) + r[1] * bf16_high(x.x) + r[2] * bf16_low(x.y) + r[3] * bf16_high(x.y);
       sum += r[4] * bf16_low(x.z) + r[5] * bf16_high(x.z) + r[6] * bf16_low(x.w) + r[7] * bf16_high(x.w);
@@ -411,10 +542,16 @@ __global__ void __launch_bounds__(GradientShared<D>::kThreads, 1) gradients_kern
       ValueGradients<D> values;
       fetch_outputs<D>(p, chunk, head, base, thread);
       values.fetch(p, chunk, head, thread);
-      form_operands<D>(p, chunk, head, shared, thread);
+      Factors<D> factors;
+      factors.fetch(p, item, thread);
+      form_operands<D>(p, chunk, head, factors, shared, thread);
       copies_wait();
       mbarrier_wait(base + S::kBarrier, parity);
       sync_block();
+      if constexpr (Factors<D>::kAny) {
+        Factors<D>::apply(shared, thread);
+        sync_block();
+      }
       values.write(p, chunk, head, shared, thread);
     }
     sum_states<D>(shared, thread);
@@ -444,13 +581,13 @@ __global__ void __launch_bounds__(GradientShared<D>::kThreads, 1) gradients_kern
         for (int n = 0; n < 2; ++n) {
           uint32_t b[4];
           ldmatrix_transposed(b, states[n] + static_cast<uint32_t>(v * kSlabRowBytes));
-          mma_bf16(acc_q + 8 * n, a[0], b[0], b[1]);
-          mma_bf16(acc_q + 8 * n + 4, a[0], b[2], b[3]);
-          mma_bf16(acc_k + 8 * n, a[1], b[0], b[1]);
-          mma_bf16(acc_k + 8 * n + 4, a[1], b[2], b[3]);
+          mma<kKept<D>>(acc_q + 8 * n, a[0], b[0], b[1]);
+          mma<kKept<D>>(acc_q + 8 * n + 4, a[0], b[2], b[3]);
+          mma<kKept<D>>(acc_k + 8 * n, a[1], b[0], b[1]);
+          mma<kKept<D>>(acc_k + 8 * n + 4, a[1], b[2], b[3]);
           ldmatrix_transposed(b, states[n] + static_cast<uint32_t>(v * kSlabRowBytes + S::kStateGradients - S::kStates));
-          mma_bf16(out + 8 * n, a[2], b[0], b[1]);
-          mma_bf16(out + 8 * n + 4, a[2], b[2], b[3]);
+          mma<kKept<D>>(out + 8 * n, a[2], b[0], b[1]);
+          mma<kKept<D>>(out + 8 * n + 4, a[2], b[2], b[3]);
         }
       }
       // Tiles of dA and dL.
@@ -467,8 +604,8 @@ __global__ void __launch_bounds__(GradientShared<D>::kThreads, 1) gradients_kern
             uint32_t b[4];
             ldmatrix(a, rows.at(v) + of_rows);
             ldmatrix(b, columns.at(v));
-            mma_bf16(scores[turn], a, b[0], b[1]);
-            mma_bf16(scores[turn] + 4, a, b[2], b[3]);
+            mma<kKept<D>>(scores[turn], a, b[0], b[1]);
+            mma<kKept<D>>(scores[turn] + 4, a, b[2], b[3]);
           }
         }
       }
@@ -486,10 +623,15 @@ __global__ void __launch_bounds__(GradientShared<D>::kThreads, 1) gradients_kern
       prefetch_inputs<D>(p, p.tables.chunks[(item + grid_blocks()) / p.in.heads],
                          static_cast<int>((item + grid_blocks()) % p.in.heads), thread);
     }
+    const float unit = Factors<D>::unit(shared);
 #pragma unroll
     for (int turn = 0; turn < tile_turns; ++turn) {
       const int column_tile = part % tile_warps + turn * tile_warps;
       if (column_tile <= tile) {
+#pragma unroll
+        for (int i = 0; i < 8; ++i) {
+          scores[turn][i] *= unit;
+        }
         put_scores<D>(scores[turn], shared, part < tile_warps, tile, column_tile, lane);
       }
     }
@@ -502,7 +644,7 @@ __global__ void __launch_bounds__(GradientShared<D>::kThreads, 1) gradients_kern
       for (int i = 0; i < S::kGroups; ++i) {
         sum += inner[i * D];
       }
-      reinterpret_cast<float*>(shared + S::kStateSum)[thread] = sum * decay;
+      reinterpret_cast<float*>(shared + S::kStateSum)[thread] = sum * (decay * unit);
     }
     // Rows g and g + 8 of the tile, channels 8 n + 2 t, 8 n + 2 t + 1 of the part.
     const int lane_channel = channel + lane % 4 * 2;
@@ -524,8 +666,9 @@ __global__ void __launch_bounds__(GradientShared<D>::kThreads, 1) gradients_kern
     // Products with the tiles: row_q and row_k, to which the state comes as if from a tile before; then col.
 #pragma unroll
     for (int i = 0; i < 16; ++i) {
-      acc_q[i] *= kDown;
-      acc_k[i] *= -kDown;
+      acc_q[i] *= unit * kDown;
+      acc_k[i] *= unit * -kDown;
+      out[i] *= unit;
     }
     const Panel columns{base + S::kColumns, kChunk};
     for (int j = 0; j <= tile; ++j) {

@@ -80,7 +80,7 @@ struct BackwardArgs {
 };
 
 [[nodiscard]] int64_t forward_workspace_bytes(const Sizes& sizes, int64_t segment_chunks = 0);
-// States entering every chunk and the residuals of the delta rule, both bf16.
+// States entering every chunk and the residuals of the delta rule, 16 bits each, at most 4 head_dim^2 bytes a chunk and head.
 [[nodiscard]] int64_t saved_bytes(const Sizes& sizes);
 [[nodiscard]] int forward(const ForwardArgs& args);
 [[nodiscard]] int64_t backward_workspace_bytes(const Sizes& sizes, int64_t segment_chunks = 0);

@@ -34,8 +34,9 @@ struct RecurrenceParams {
   const int32_t* reach;        // [segments, heads] Transfer: see transfer.cuh
   float* leaving_state;        // [segments, heads, V, K] S_ext^T, after the merge S^T leaving the segment
   float* transfer_matrix;      // [segments, heads, K, K] M^T
-  unsigned char* states;       // Training: bf16 panels [V, K] of S^T entering each chunk, [chunks, heads]
-  unsigned char* residuals;    // Training: bf16 panels [64, V] of Vt, [chunks, heads]
+  unsigned char* states;       // Training: panels [V, K] of S^T entering each chunk, [chunks, heads] (walk_stages.cuh)
+  unsigned char* residuals;    // Training: panels [64, V] of Vt, [chunks, heads]
+  float* factors;              // Training: [chunks, heads, V]
 };
 
 template <int K, int kGroups>
@@ -263,6 +264,7 @@ __device__ __forceinline__ void Recurrence<K, V, kGroups, kEngine, kWalk>::compu
     }
     if constexpr (saves) {
       stages.put_state(s, scale_.back, warp, lane);
+      stages.put_factors(p_.factors + image_index(step) * V, scale_.back, part_ * S::kColumns + warp * 16, lane);
     }
     float r[32];
     float o[32];

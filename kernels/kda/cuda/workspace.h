@@ -73,14 +73,18 @@ struct ForwardWorkspace {
           .transfer_matrix = cutter.take<float>(states)};
 }
 
+// See walk_stages.cuh.
+[[nodiscard]] inline int64_t factor_count(const Sizes& s) { return s.head_dim == 128 ? max_chunks(s) * s.heads * s.head_dim : 0; }
+
 struct BackwardWorkspace {
   Tables tables;
   unsigned char* images;
   int32_t* reach;
   float* entering_gradient;
   float* transfer_matrix;
-  unsigned char* state_gradients;     // bf16 panels [head_dim, head_dim], [chunks, heads]
-  unsigned char* residual_gradients;  // bf16 panels [64, head_dim], [chunks, heads]
+  unsigned char* state_gradients;     // panels [head_dim, head_dim], [chunks, heads]
+  unsigned char* residual_gradients;  // panels [64, head_dim], [chunks, heads]
+  float* gradient_factors;            // [chunks, heads, head_dim], with 128 channels
 };
 
 [[nodiscard]] inline BackwardWorkspace take_backward(Cutter& cutter, const Sizes& s, int64_t segment_chunks) {
@@ -92,18 +96,21 @@ struct BackwardWorkspace {
           .entering_gradient = shared.leaving_state,
           .transfer_matrix = shared.transfer_matrix,
           .state_gradients = cutter.take<unsigned char>(count * s.head_dim * s.head_dim * 2),
-          .residual_gradients = cutter.take<unsigned char>(count * kChunk * s.head_dim * 2)};
+          .residual_gradients = cutter.take<unsigned char>(count * kChunk * s.head_dim * 2),
+          .gradient_factors = cutter.take<float>(factor_count(s))};
 }
 
 struct Saved {
-  unsigned char* states;     // bf16 panels [head_dim, head_dim], [chunks, heads]
-  unsigned char* residuals;  // bf16 panels [64, head_dim], [chunks, heads]
+  unsigned char* states;     // panels [head_dim, head_dim], [chunks, heads]
+  unsigned char* residuals;  // panels [64, head_dim], [chunks, heads]
+  float* factors;            // [chunks, heads, head_dim], with 128 channels
 };
 
 [[nodiscard]] inline Saved take_saved(Cutter& cutter, const Sizes& s) {
   const int64_t count = max_chunks(s) * s.heads;
   return {.states = cutter.take<unsigned char>(count * s.head_dim * s.head_dim * 2),
-          .residuals = cutter.take<unsigned char>(count * kChunk * s.head_dim * 2)};
+          .residuals = cutter.take<unsigned char>(count * kChunk * s.head_dim * 2),
+          .factors = cutter.take<float>(factor_count(s))};
 }
 
 }  // namespace longhaul::kda::cuda
