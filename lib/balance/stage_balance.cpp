@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "device/copy_bytes.h"
 #include "tensor/host_copy.h"
 
 namespace longhaul {
@@ -178,7 +179,7 @@ void StageBalance::fetch(int64_t begin, int64_t end) {
   const TensorView device = device_buffer_.view().slice(0, begin, end);
   const TensorView host = buffer_.view().slice(0, begin, end);
   copy_between(device, host);  // whose last counts were moved on
-  copy_between(Tensor::zeros(DType::I64, host.shape()), device);
+  clear_bytes({.device = device.device(), .data = device.raw()}, device.bytes());
 }
 
 bool StageBalance::is_update_due() const {

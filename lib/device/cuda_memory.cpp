@@ -87,6 +87,19 @@ void copy_rows(Place from, int64_t from_stride, Place to, int64_t to_stride, int
   LH_CUDA(cudaDeviceSynchronize());
 }
 
+void clear_bytes(Place place, int64_t bytes) {
+  if (bytes == 0) {
+    return;
+  }
+  if (place.device.kind == DeviceKind::Cpu) {
+    std::memset(place.data, 0, static_cast<size_t>(bytes));
+    return;
+  }
+  wait_for(place);
+  LH_CUDA(cudaMemset(place.data, 0, static_cast<size_t>(bytes)));
+  LH_CUDA(cudaDeviceSynchronize());
+}
+
 void copy_bytes_async(StreamView stream, Place from, Place to, int64_t bytes) {
   if (bytes > 0) {
     LH_CUDA(cudaMemcpyAsync(to.data, from.data, static_cast<size_t>(bytes), cudaMemcpyDefault, stream.handle()));

@@ -92,6 +92,12 @@ TEST_CASE("bytes travel to a GPU and back, in rows too", "[device][cuda]") {
   other.view().synchronize();
   CHECK(done.is_done());
   CHECK(late == source);
+
+  clear_bytes({kGpu, memory.data() + 400}, 3200);
+  copy_bytes({kGpu, memory.data()}, {Device{}, back.data()}, 4000);
+  CHECK(std::count(back.begin(), back.end(), 0) == 800);
+  CHECK(back[99] == source[99]);
+  CHECK(back[900] == source[900]);
 }
 
 TEST_CASE("more memory than the GPU has is out of memory, with the bytes", "[device][cuda]") {

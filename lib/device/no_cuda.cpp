@@ -55,6 +55,15 @@ void copy_rows(Place from, int64_t from_stride, Place to, int64_t to_stride, int
   }
 }
 
+void clear_bytes(Place place, int64_t bytes) {
+  if (place.device.kind != DeviceKind::Cpu) {
+    throw_no_cuda("memory of a GPU was to be cleared");
+  }
+  if (bytes > 0) {
+    std::memset(place.data, 0, static_cast<size_t>(bytes));
+  }
+}
+
 void copy_bytes_async(StreamView, Place, Place, int64_t) { throw_no_cuda("a copy on a GPU's stream was asked for"); }
 
 void StreamView::synchronize() const { throw_no_cuda("a GPU's stream was waited for"); }
