@@ -38,9 +38,8 @@ namespace longhaul::testing {
   return o;
 }
 
-// Kimi Linear's form: ordinary residuals, softplus decay, low-rank gate, experts on the full width.
-[[nodiscard]] inline ModelOptions tiny_kimi_linear() {
-  ModelOptions o = tiny_k3();
+// Kimi Linear's form of the same sizes: ordinary residuals, softplus decay, low-rank gate, experts on the full width.
+[[nodiscard]] inline ModelOptions kimi_linear_of(ModelOptions o) {
   o.q_lora_rank.reset();
   o.mla_use_output_gate = false;
   o.linear_attn_config.gate_lower_bound.reset();
@@ -51,6 +50,7 @@ namespace longhaul::testing {
   o.hidden_act = HiddenAct::Silu;
   return o;
 }
+[[nodiscard]] inline ModelOptions tiny_kimi_linear() { return kimi_linear_of(tiny_k3()); }
 
 struct TinyBatch {
   Tensor ids, targets, cu_seqlens;

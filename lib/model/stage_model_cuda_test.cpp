@@ -35,19 +35,6 @@ ModelOptions small_k3() {
   return o;
 }
 
-ModelOptions small_kimi_linear() {
-  ModelOptions o = small_k3();
-  o.q_lora_rank.reset();
-  o.mla_use_output_gate = false;
-  o.linear_attn_config.gate_lower_bound.reset();
-  o.linear_attn_config.use_full_rank_gate = false;
-  o.attn_res_block_size.reset();
-  o.routed_expert_hidden_size.reset();
-  o.routed_scaling_factor = 2.446;
-  o.hidden_act = HiddenAct::Silu;
-  return o;
-}
-
 struct Result {
   double loss = 0;
   std::map<std::string, std::vector<double>> gradients;
@@ -114,7 +101,7 @@ TEST_CASE("a model on the GPU has the loss and the gradients of the CPU", "[mode
   if (find_gpus().empty()) {
     SKIP("no GPU");
   }
-  for (const ModelOptions& options : {small_k3(), small_kimi_linear()}) {
+  for (const ModelOptions& options : {small_k3(), kimi_linear_of(small_k3())}) {
     const TinyBatch batch = batch_of({70, 1, 129, 33, 300}, options.vocab_size);
     const Result cpu = run_on(Device{}, DType::F32, options, batch, {});
     for (const DType dtype : {DType::F32, DType::BF16}) {
