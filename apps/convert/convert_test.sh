@@ -64,6 +64,9 @@ expect 7 "MXFP4 needs groups of 32" export --from "$run" --to "$work/y" --expert
 expect 0 "parameters" import --from "$work/released" --to "$work/imported"
 expect 0 "equal" diff "$run" "$work/released"
 expect 0 "equal" diff "$work/released" "$work/imported"
+expect 0 "kimi_k3" export --from "$run" --imported "$work/imported" --to "$work/beside" --dtype fp32
+expect 0 "equal" diff "$work/released" "$work/beside"
+expect 7 "was not made by an import" export --from "$work/imported" --imported "$run" --to "$work/y"
 expect 7 "only in A" diff "$run" "$work/imported"
 expect 0 '"step": 3' inspect "$run" --json
 expect 0 "imported" inspect "$work/imported"

@@ -45,6 +45,9 @@ Command add_export(CLI::App& app) {
   CLI::App* command = app.add_subcommand("export", "make a released model (kimi_k3 or kimi_linear) from a checkpoint");
   command->add_option("--from", flags->request.from, "a checkpoint, or a run directory (its newest one)")->required()->type_name("CHECKPOINT");
   command->add_option("--to", flags->request.to, "a new directory")->required()->type_name("HF_DIR");
+  command->add_option("--imported", flags->request.imported,
+                      "the checkpoint of the import that the run started from: its vision tower and config.json come back")
+      ->type_name("CHECKPOINT");
   command->add_option("--dtype", flags->dtype, "type of the weights; what is released in f32 stays f32")
       ->check(CLI::IsMember({"bf16", "fp32"}))
       ->capture_default_str();

@@ -33,9 +33,10 @@ fs::path absolute_target(const fs::path& to) {
   return absolute.has_filename() ? absolute : absolute.parent_path();
 }
 
-ExportReport report_of(const CheckpointReader& reader, const ExportPlan& plan) {
-  ExportReport report{.format = released_format(plan.model), .checkpoint = reader.path(), .shards = std::ssize(plan.shards)};
+ExportReport report_of(const ExportSources& sources, const ExportPlan& plan) {
+  ExportReport report{.format = released_format(plan.model), .checkpoint = sources.checkpoint.path(), .shards = std::ssize(plan.shards)};
   for (const ExportTensor& tensor : plan.tensors) {
+    const CheckpointReader& reader = tensor.spec ? sources.checkpoint : sources.passing();
     const std::string_view from = to_string(reader.manifest().tensors.at(tensor.stored).spec.dtype);
     report.changes.add(tensor.spec ? tensor.spec->name : tensor.declarations.front().name, from, tensor.spec ? type_text(tensor.spec->type) : from);
     report.tensors += std::ssize(tensor.declarations);
@@ -61,16 +62,16 @@ int64_t write_tables(const fs::path& staging, const ExportPlan& plan) {
 }
 
 struct Export {
-  CheckpointReader reader;
+  ExportSources sources;
   ExportPlan plan;
 };
 
 void write_all(HostComm& comm, const ExportRequest& request, Export& work, const fs::path& staging, ExportReport& report) {
-  const std::string action = fmt::format("exporting {}", work.reader.path().string());
+  const std::string action = fmt::format("exporting {}", work.sources.checkpoint.path().string());
   const int64_t shards = std::ssize(work.plan.shards);
   run_together(comm, action, [&] {
     for (int64_t shard = comm.rank(); shard < shards; shard += comm.size()) {
-      write_shard(work.reader, work.plan, work.plan.shards[static_cast<size_t>(shard)], staging / shard_name(shard, shards), request.fault);
+      write_shard(work.sources, work.plan, work.plan.shards[static_cast<size_t>(shard)], staging / shard_name(shard, shards), request.fault);
     }
   });
   run_together(comm, action, [&] {
@@ -88,21 +89,26 @@ void write_all(HostComm& comm, const ExportRequest& request, Export& work, const
 ExportReport export_model(HostComm& comm, const ExportRequest& request) {
   const fs::path staging = hidden_beside(absolute_target(request.to), kInProgressSuffix);
   fs::path checkpoint;
+  fs::path imported;
   run_together(comm, fmt::format("exporting {}", request.from.string()), [&] {
     require_new_target(request.to);
     checkpoint = checkpoint_at(request.from);
+    imported = request.imported.empty() ? fs::path() : checkpoint_at(request.imported);
   });
   std::optional<Export> work;
-  CheckpointReader reader = open_checkpoint(comm, checkpoint);
+  ExportSources sources{.checkpoint = open_checkpoint(comm, checkpoint), .imported = std::nullopt};
+  if (!imported.empty()) {
+    sources.imported = open_checkpoint(comm, imported);
+  }
   run_together(comm, fmt::format("exporting {}", checkpoint.string()), [&] {
-    ExportPlan plan = make_export_plan(reader, request.types, request.max_shard_bytes);
-    work.emplace(Export{.reader = std::move(reader), .plan = std::move(plan)});
+    ExportPlan plan = make_export_plan(sources, request.types, request.max_shard_bytes);
+    work.emplace(Export{.sources = std::move(sources), .plan = std::move(plan)});
     if (comm.rank() == 0) {
       fs::remove_all(staging);  // of an export that was interrupted
       fs::create_directories(staging);
     }
   });
-  ExportReport report = report_of(work->reader, work->plan);
+  ExportReport report = report_of(work->sources, work->plan);
   try {
     write_all(comm, request, *work, staging, report);
   } catch (const CommError&) {

@@ -17,6 +17,9 @@ namespace longhaul {
 struct ExportRequest {
   std::filesystem::path from;  // a checkpoint, or a run directory (its newest one)
   std::filesystem::path to;    // must not exist
+  // A checkpoint that an import made; empty: none. What passes through (a vision tower) and config.json come from it: `from` is of
+  // a run that started from there.
+  std::filesystem::path imported = {};
   ReleasedTypes types;
   int64_t max_shard_bytes = 5'000'000'000;
   // Called after every block that was written; a test stops an export in it.

@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <map>
 #include <set>
 
 #include "convert/import_model.h"
@@ -68,6 +69,29 @@ std::vector<ExportTensor> passthrough_of(const CheckpointReader& reader) {
   return tensors;
 }
 
+void require_same_model(const ExportSources& sources) {
+  if (!sources.imported) {
+    return;
+  }
+  const CheckpointReader& imported = *sources.imported;
+  if (!document_of(imported, kConfigDocument)) {
+    throw ConversionError("{} was not made by an import: it has no config.json and nothing that passes through", imported.path().string());
+  }
+  const auto weights_of = [](const CheckpointReader& reader) {
+    std::map<std::string, Shape> weights;
+    for (const auto& [name, tensor] : reader.manifest().tensors) {
+      if (name.starts_with(kModelGroup)) {
+        weights.emplace(name, tensor.spec.shape);
+      }
+    }
+    return weights;
+  };
+  if (weights_of(sources.checkpoint) != weights_of(imported)) {
+    throw ConversionError("{} and {} are of different models: what passes through belongs to the model that it was imported with",
+                          sources.checkpoint.path().string(), imported.path().string());
+  }
+}
+
 ShardedSize size_of_tensor(const ExportTensor& tensor) {
   ShardedSize size;
   for (const SafetensorsDeclaration& declaration : tensor.declarations) {
@@ -92,7 +116,9 @@ std::vector<SafetensorsDeclaration> ExportPlan::declarations_of(const Shard& sha
   return all;
 }
 
-ExportPlan make_export_plan(const CheckpointReader& reader, const ReleasedTypes& types, int64_t max_shard_bytes) {
+ExportPlan make_export_plan(const ExportSources& sources, const ReleasedTypes& types, int64_t max_shard_bytes) {
+  const CheckpointReader& reader = sources.checkpoint;
+  require_same_model(sources);
   ExportPlan plan{.model = model_options_from_recipe(reader.info().recipe, reader.path()), .types = types};
   if (const std::vector<std::string> problems = problems_of(reader, plan.model); !problems.empty()) {
     throw ConversionError("{}: {} tensors do not match the model of its recipe:\n  {}", reader.path().string(), problems.size(), listed(problems));
@@ -102,7 +128,7 @@ ExportPlan make_export_plan(const CheckpointReader& reader, const ReleasedTypes&
     std::vector<SafetensorsDeclaration> declarations = spec.declarations();
     plan.tensors.push_back({.stored = stored, .spec = std::move(spec), .declarations = std::move(declarations)});
   }
-  for (ExportTensor& tensor : passthrough_of(reader)) {
+  for (ExportTensor& tensor : passthrough_of(sources.passing())) {
     plan.tensors.push_back(std::move(tensor));
     plan.has_passthrough = true;
   }
@@ -111,7 +137,7 @@ ExportPlan make_export_plan(const CheckpointReader& reader, const ReleasedTypes&
     sizes.push_back(size_of_tensor(tensor));
   }
   plan.shards = cut_into_shards(sizes, max_shard_bytes);
-  plan.imported_config = document_of(reader, kConfigDocument);
+  plan.imported_config = document_of(sources.passing(), kConfigDocument);
   return plan;
 }
 

@@ -13,6 +13,17 @@
 
 namespace longhaul {
 
+// What an export reads. `imported` may be absent: the checkpoint of an import, from which comes what passes through, and
+// config.json, where the checkpoint itself is of a run and has neither.
+struct ExportSources {
+  CheckpointReader checkpoint;
+  std::optional<CheckpointReader> imported;
+
+  // Of tensors that pass through, and of documents.
+  [[nodiscard]] CheckpointReader& passing() { return imported ? *imported : checkpoint; }
+  [[nodiscard]] const CheckpointReader& passing() const { return imported ? *imported : checkpoint; }
+};
+
 struct ExportTensor {
   std::string stored;               // name in the checkpoint
   std::optional<ReleasedSpec> spec;  // nothing: passes through, byte by byte
@@ -30,7 +41,7 @@ struct ExportPlan {
   [[nodiscard]] std::vector<SafetensorsDeclaration> declarations_of(const Shard& shard) const;
 };
 
-// ConversionError with the list; CheckpointError when the checkpoint has no usable recipe.
-[[nodiscard]] ExportPlan make_export_plan(const CheckpointReader& reader, const ReleasedTypes& types, int64_t max_shard_bytes);
+// ConversionError with the list, or where `imported` is of another model; CheckpointError when the checkpoint has no usable recipe.
+[[nodiscard]] ExportPlan make_export_plan(const ExportSources& sources, const ReleasedTypes& types, int64_t max_shard_bytes);
 
 }  // namespace longhaul

@@ -16,9 +16,9 @@ std::span<const std::byte> bytes_of(const std::vector<T>& values) {
 
 class ShardWriter {
  public:
-  ShardWriter(CheckpointReader& reader, const ExportPlan& plan, const Shard& shard, const std::filesystem::path& path,
+  ShardWriter(ExportSources& sources, const ExportPlan& plan, const Shard& shard, const std::filesystem::path& path,
               const std::function<void(int64_t)>& wrote)
-      : reader_(reader), values_(reader), file_(path, plan.declarations_of(shard), {{"format", "pt"}}), wrote_(wrote) {}
+      : passing_(sources.passing()), values_(sources.checkpoint), file_(path, plan.declarations_of(shard), {{"format", "pt"}}), wrote_(wrote) {}
 
   void write(const ExportTensor& tensor) {
     if (!tensor.spec) {
@@ -90,18 +90,18 @@ class ShardWriter {
   }
 
   void write_untouched(const ExportTensor& tensor) {
-    const TensorSpec& spec = reader_.manifest().tensors.at(tensor.stored).spec;
+    const TensorSpec& spec = passing_.manifest().tensors.at(tensor.stored).spec;
     bool is_empty = true;
     for_each_part(TensorView(nullptr, spec.dtype, spec.shape), CheckpointValues::kBlockBytes, [&](const std::vector<int64_t>& offset, const TensorView& part) {
       const Tensor block(part.spec());
-      reader_.read(tensor.stored, offset, block);
+      passing_.read(tensor.stored, offset, block);
       put(tensor.declarations.front().name, std::span(static_cast<const std::byte*>(block.view().raw()), static_cast<size_t>(part.bytes())));
       is_empty = false;
     });
     LH_CHECK(!is_empty, "{} was not visited", tensor.stored);
   }
 
-  CheckpointReader& reader_;
+  CheckpointReader& passing_;
   CheckpointValues values_;
   SafetensorsWriter file_;
   const std::function<void(int64_t)>& wrote_;
@@ -112,9 +112,9 @@ class ShardWriter {
 
 }  // namespace
 
-void write_shard(CheckpointReader& reader, const ExportPlan& plan, const Shard& shard, const std::filesystem::path& path,
+void write_shard(ExportSources& sources, const ExportPlan& plan, const Shard& shard, const std::filesystem::path& path,
                  const std::function<void(int64_t)>& wrote) {
-  ShardWriter writer(reader, plan, shard, path, wrote);
+  ShardWriter writer(sources, plan, shard, path, wrote);
   for (int64_t i = shard.first; i < shard.last; ++i) {
     writer.write(plan.tensors[static_cast<size_t>(i)]);
   }

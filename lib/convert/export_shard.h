@@ -10,7 +10,7 @@
 namespace longhaul {
 
 // `wrote` is called with the bytes of every block; may be empty. ConversionError when a value cannot be written in its type.
-void write_shard(CheckpointReader& reader, const ExportPlan& plan, const Shard& shard, const std::filesystem::path& path,
+void write_shard(ExportSources& sources, const ExportPlan& plan, const Shard& shard, const std::filesystem::path& path,
                  const std::function<void(int64_t bytes)>& wrote);
 
 }  // namespace longhaul

@@ -157,6 +157,29 @@ TEST_CASE("tensors of a vision tower and unknown keys of config.json come back a
     CHECK(after.at(name).data == tensor.data);
   }
   CHECK(nlohmann::json::parse(text_of(folder.path() / "again/config.json")) == config);
+
+  // A run that started from the import has other weights and nothing else; beside the import it gets the rest back.
+  write_random_checkpoint(folder.path() / "trained", tiny_k3(), 9);
+  SelfHostComm comm;
+  (void)export_model(comm, {.from = folder.path() / "trained", .to = folder.path() / "whole", .imported = folder.path() / "imported", .types = kBf16});
+  (void)export_to(folder.path() / "trained", folder.path() / "alone", kBf16);
+  FileTensors wanted = read_file(folder.path() / "alone/model.safetensors");
+  wanted.insert(vision.begin(), vision.end());
+  const FileTensors whole = read_file(folder.path() / "whole/model.safetensors");
+  CHECK(whole.size() == wanted.size());
+  for (const auto& [name, tensor] : wanted) {
+    CAPTURE(name);
+    REQUIRE(whole.contains(name));
+    CHECK(whole.at(name).data == tensor.data);
+  }
+  CHECK(nlohmann::json::parse(text_of(folder.path() / "whole/config.json")) == config);
+  const auto export_beside = [&](const char* from, const char* imported) {
+    (void)export_model(comm, {.from = folder.path() / from, .to = folder.path() / "refused", .imported = folder.path() / imported, .types = kBf16});
+  };
+  CHECK_THROWS_WITH(export_beside("imported", "trained"), ContainsSubstring("was not made by an import"));
+  write_random_checkpoint(folder.path() / "other", tiny_kimi_linear(), 9);
+  CHECK_THROWS_WITH(export_beside("other", "imported"), ContainsSubstring("different models"));
+  CHECK_FALSE(fs::exists(folder.path() / "refused"));
 }
 
 TEST_CASE("an interrupted export leaves nothing that looks complete", "[convert]") {
