@@ -148,6 +148,28 @@ TEST_CASE("kda on Hopper with nearly parallel keys and beta near 1", "[kda][cuda
   }
 }
 
+TEST_CASE("planning kda for a GPU counts the scratch of the version that will serve", "[kda]") {
+  ExecContext planning = ExecContext::plan(kGpu);
+  const auto keys = [](DType dtype, int64_t dim) { return planned(dtype, {100, 2, dim}); };
+  const auto forward = [&](DType dtype, int64_t dim) {
+    return KdaForward{.q = keys(dtype, dim), .k = keys(dtype, dim), .v = keys(dtype, dim), .g = keys(DType::F32, dim),
+                      .beta = planned(DType::F32, {100, 2}), .cu_seqlens = planned(DType::I64, {2}), .o = keys(dtype, dim)};
+  };
+  CHECK_FALSE(cuda::is_for_kda_hopper(kGpu, forward(DType::F32, 128)));
+  CHECK_FALSE(cuda::is_for_kda_hopper(kGpu, forward(DType::BF16, 32)));
+  KdaForward pairwise = forward(DType::BF16, 128);
+  pairwise.tiles = KdaTiles::Pairwise;
+  CHECK_FALSE(cuda::is_for_kda_hopper(kGpu, pairwise));
+  const KdaForward op = forward(DType::BF16, 128);
+  CHECK(cuda::is_for_kda_hopper(kGpu, op) == cuda::has_kda_hopper(kGpu));
+  if (cuda::has_kda_hopper(kGpu)) {
+    kda_forward(planning, op);
+    Arena arena = Arena::measuring(kGpu, "expected");
+    static_cast<void>(cuda::take_kda_hopper_scratch(arena, op));
+    CHECK(planning.scratch().high_water_bytes() == arena.high_water_bytes());
+  }
+}
+
 // One document of several segments, whose states are merged: with decay, where nothing old arrives, and without.
 TEST_CASE("kda on Hopper with a long sequence of one head", "[kda][cuda]") {
   Case c({.lengths = {17000}, .heads = 1, .key_dim = 64, .value_dim = 64});

@@ -761,6 +761,9 @@ int main(int argc, char** argv) {
   if (mode == "small") {
     check_forward("packed", {17, 64, 1, 65, 0, 127}, 1, 128, Kind::Usual);
     check_forward("segments", {300, 77}, 1, 128, Kind::Raw, 2);
+    check_backward("packed", {17, 64, 1, 65, 0, 127}, 1, 128, Kind::Usual);
+    check_backward("segments", {300, 77}, 1, 64, Kind::Usual, 2);
+    check_backward("small", {100}, 1, 128, Kind::Usual, 0, 1e-8F);
     return all_right ? 0 : 1;
   }
   if (mode == "time") {
