@@ -80,8 +80,9 @@ RankFileWriter::RankFileWriter(RankFileLayout layout, SaveProgress& progress)
     fail("open", layout_.path, errno);
   }
   file_bytes_ = narrow<int64_t>(std::filesystem::file_size(layout_.path));
-  if (file_bytes_ > 0 && ::fallocate(file_.number(), 0, 0, file_bytes_) != 0 && (errno == ENOSPC || errno == EDQUOT || errno == EFBIG)) {
-    fail(fmt::format("set {} bytes aside for", file_bytes_), layout_.path, errno);  // other errors: the file system has no such call
+  const bool has_space = file_bytes_ == 0 || ::fallocate(file_.number(), 0, 0, file_bytes_) == 0;
+  if (!has_space && (errno == ENOSPC || errno == EDQUOT || errno == EFBIG)) {  // other errors: the file system has no such call
+    fail(fmt::format("set {} bytes aside for", file_bytes_), layout_.path, errno);
   }
 }
 
@@ -135,14 +136,17 @@ void RankFileWriter::hash_until(int64_t end) {
 }
 
 WrittenFile RankFileWriter::finish() {
-  LH_CHECK(next_part_ == layout_.parts.size(), "{} of {} parts of {} are written", next_part_, layout_.parts.size(), layout_.path.string());
+  LH_CHECK(next_part_ == layout_.parts.size(), "{} of {} parts of {} are written", next_part_, layout_.parts.size(),
+           layout_.path.string());
   hash_until(file_bytes_);
   // By the descriptor that wrote: it is told of every write that failed behind its back.
   if (::fsync(file_.number()) != 0 && errno != EINVAL && errno != ENOTSUP) {
     fail("bring to the disk", layout_.path, errno);
   }
   file_ = FileDescriptor();
-  return {.name = layout_.path.filename().string(), .hash = {.bytes = file_bytes_, .hash = file_hash_.digest()}, .pieces = std::move(layout_.pieces)};
+  return {.name = layout_.path.filename().string(),
+          .hash = {.bytes = file_bytes_, .hash = file_hash_.digest()},
+          .pieces = std::move(layout_.pieces)};
 }
 
 WrittenFile write_rank_file(const std::filesystem::path& path, std::span<const Piece> pieces, const DeviceTransfer& copy,

@@ -86,8 +86,9 @@ SavedCheckpoint save_checkpoint(HostComm& comm, const fs::path& run_directory, c
   const SavedCheckpoint saved = write_or_clean_up(comm, save_paths(checkpoints / name), content, options, progress);
   run_together(comm, fmt::format("after saving {}: tidying {}", name, checkpoints.string()), [&] {
     if (comm.rank() == 0) {
-      tidy_checkpoints({.checkpoints = checkpoints, .step = content.info.step, .keep = options.keep, .major_every = options.major_every}, progress,
-                       warning_sink(options));
+      tidy_checkpoints(
+          {.checkpoints = checkpoints, .step = content.info.step, .keep = options.keep, .major_every = options.major_every}, progress,
+          warning_sink(options));
     }
   });
   return saved;

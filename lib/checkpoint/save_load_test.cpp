@@ -1,13 +1,6 @@
-// Round trips at several layouts, strictness of loading, documents, retention and errors that all ranks share.
-#include <sys/resource.h>
-#include <sys/wait.h>
-#include <unistd.h>
-
+// Round trips at several layouts, strictness of loading, documents and retention; errors are in save_errors_test.cpp.
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/matchers/catch_matchers_string.hpp>
-#include <csignal>
-#include <cstdlib>
-#include <iostream>
 
 #include "checkpoint/checkpoint_test_support.h"
 #include "checkpoint/directory_names.h"
@@ -34,30 +27,6 @@ std::vector<std::string> errors_on_two_ranks(const std::function<void(HostComm&,
     }
   });
   return errors;
-}
-
-// The wait status of a child process that runs `work` and then ends by exit(), with code 1 when it threw. Under the
-// address sanitizer by _exit(), because HDF5 loses memory of its own in a close that fails.
-int end_of_child(const std::function<void()>& work) {
-  std::cout.flush();
-  const pid_t child = ::fork();
-  if (child == 0) {
-    int code = 0;
-    try {
-      work();
-    } catch (const std::exception& error) {
-      std::cerr << error.what() << std::endl;
-      code = 1;
-    }
-#ifdef __SANITIZE_ADDRESS__
-    ::_exit(code);
-#else
-    std::exit(code);
-#endif
-  }
-  int status = -1;
-  REQUIRE(::waitpid(child, &status, 0) == child);
-  return status;
 }
 
 void save_on(int size, const std::filesystem::path& run, const std::vector<NamedTensor>& state, int64_t step) {
@@ -227,61 +196,6 @@ TEST_CASE("pieces that overlap, leave gaps or disagree are refused on every rank
   CHECK_THAT(save_error([](auto& pieces) { pieces.push_back(pieces.back()); }), ContainsSubstring("overlap"));
   CHECK_THAT(save_error([](auto& pieces) { pieces.back().global_shape = {14}; }), ContainsSubstring("rank 1 has \"bytes\" as u8[14]"));
   CHECK(same_state(load_state(run.path() / "checkpoints/step_00000010"), state));
-}
-
-TEST_CASE("a failure on one rank is the same error on all and leaves the previous checkpoint", "[checkpoint]") {
-  const TemporaryDirectory run;
-  const std::vector<NamedTensor> state = global_state(5);
-  save_on(2, run.path(), state, 10);
-  for (const char* point : {"bytes", "after_rank_file"}) {
-    const auto errors = errors_on_two_ranks([&](HostComm& comm, int rank) {
-      SaveOptions options;
-      options.fault = [&](std::string_view reached, int64_t) {
-        if (rank == 1 && reached == point) {
-          throw CheckpointError("the disk of rank 1 is gone");
-        }
-      };
-      save_checkpoint(comm, run.path(), content_of(global_state(6), 20, rank, 2), options);
-    });
-    CHECK_THAT(errors[0], ContainsSubstring("[rank 1]") && ContainsSubstring("the disk of rank 1 is gone"));
-    CHECK(errors[0] == errors[1]);
-    CHECK(names_in(checkpoints_directory(run.path())) == std::vector<std::string>{"latest", "step_00000010"});
-  }
-  CHECK(same_state(load_state(run.path() / "checkpoints/step_00000010"), state));
-}
-
-TEST_CASE("a disk that refuses bytes or names gives a clear error", "[checkpoint]") {
-  const TemporaryDirectory run;
-  const std::vector<NamedTensor> state = global_state(7);
-  save_alone(run.path(), state, 10);
-  const auto only_old = std::vector<std::string>{"latest", "step_00000010"};
-  // In a child that ends by exit(): HDF5 once crashed there after a close that had failed, which hid the exit code.
-  const int status = end_of_child([&] {
-    std::signal(SIGXFSZ, SIG_IGN);
-    const size_t open_before = names_in("/proc/self/fd").size();
-    for (const rlim_t limit : {4000, 3500, 2500, 1500, 500, 1, 0}) {
-      const rlimit small{.rlim_cur = limit, .rlim_max = RLIM_INFINITY};
-      LH_CHECK(::setrlimit(RLIMIT_FSIZE, &small) == 0, "no limit of {}", limit);
-      std::string message;
-      try {
-        save_alone(run.path(), global_state(8), 20);
-      } catch (const CheckpointError& error) {
-        message = error.what();
-      }
-      LH_CHECK(message.find("File too large") != std::string::npos && message.find("step_00000020") != std::string::npos,
-               "with {} bytes: \"{}\"", limit, message);
-      LH_CHECK(names_in(checkpoints_directory(run.path())) == only_old, "with {} bytes something was left", limit);
-    }
-    LH_CHECK(names_in("/proc/self/fd").size() == open_before, "descriptors are open still");
-  });
-  CHECK(WIFEXITED(status));
-  CHECK(WEXITSTATUS(status) == 0);
-  CHECK(same_state(load_state(find_latest(run.path(), kIgnore)->path), state));
-  save_alone(run.path(), global_state(8), 20);  // a failed save leaves nothing behind that hinders the next
-  CHECK(same_state(load_state(find_latest(run.path(), kIgnore)->path), global_state(8)));
-
-  write_text_atomically(run.path() / "file", "", ErrorKind::Checkpoint);
-  CHECK_THROWS_AS(save_alone(run.path() / "file", state, 10), CheckpointError);
 }
 
 TEST_CASE("tensors on a device pass through the host", "[checkpoint]") {

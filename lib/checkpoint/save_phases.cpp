@@ -57,7 +57,8 @@ void tidy_checkpoints(const TidyRequest& request, const SaveProgress& progress, 
   progress.reach("before_latest");
   write_text_atomically(request.checkpoints / kLatestName, step_name(request.step) + "\n", ErrorKind::Checkpoint);
   progress.reach("before_retention");
-  apply_retention({.checkpoints = request.checkpoints, .current = request.step, .keep = request.keep, .major_every = request.major_every}, warn);
+  apply_retention(
+      {.checkpoints = request.checkpoints, .current = request.step, .keep = request.keep, .major_every = request.major_every}, warn);
 }
 
 void remove_quietly(const fs::path& directory) noexcept {
