@@ -34,7 +34,9 @@ TEST_CASE("blocks of a piece are read into blocks of a tensor", "[checkpoint]") 
   const TemporaryDirectory folder(TemporaryDirectory::fast_parent());
   const RandomStream random{.seed = 5, .stream = 1};
   uint64_t drawn = 0;
-  const auto draw = [&](int64_t low, int64_t high) { return low + static_cast<int64_t>(random.words(drawn++)[0] % static_cast<uint64_t>(high - low + 1)); };
+  const auto draw = [&](int64_t low, int64_t high) {
+    return low + static_cast<int64_t>(random.words(drawn++)[0] % static_cast<uint64_t>(high - low + 1));
+  };
   for (int round = 0; round < 400; ++round) {
     const int rank = static_cast<int>(draw(0, 4));
     Shape piece;
@@ -59,7 +61,8 @@ TEST_CASE("blocks of a piece are read into blocks of a tensor", "[checkpoint]") 
       std::fill(tensor->values<int32_t>().begin(), tensor->values<int32_t>().end(), -1);
     }
     read_from_file(open_for_reading(folder.path() / "piece"),
-                   {.file_offset = kOffset, .piece = piece, .offset = offset, .count = count, .destination_offset = destination_offset}, got);
+                   {.file_offset = kOffset, .piece = piece, .offset = offset, .count = count, .destination_offset = destination_offset},
+                   got);
     Tensor numbers(DType::I32, piece);
     for (int32_t i = 0; i < piece.numel(); ++i) {
       numbers.values<int32_t>()[static_cast<size_t>(i)] = i;

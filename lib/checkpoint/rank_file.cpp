@@ -93,7 +93,8 @@ void RankFileWriter::write_next(const TensorView& host) {
            host.to_string());
   const std::span<const std::byte> bytes = bytes_of(host);
   for (size_t done = 0; done < bytes.size();) {
-    const ssize_t written = ::pwrite(file_.number(), bytes.data() + done, bytes.size() - done, part.file_offset + static_cast<int64_t>(done));
+    const int64_t at = part.file_offset + static_cast<int64_t>(done);
+    const ssize_t written = ::pwrite(file_.number(), bytes.data() + done, bytes.size() - done, at);
     if (written < 0 && errno == EINTR) {
       continue;
     }

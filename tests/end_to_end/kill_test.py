@@ -93,7 +93,7 @@ class Kills(driver.TestCase):
             if result.code == 0:  # it was at its very end
                 return False
             self.assertEqual(128 + signal.SIGKILL, result.code, result)
-            driver.wait_until(lambda: not any(driver.is_running(pid) for pid in processes.values()), what="the end of all ranks", timeout=60)
+            driver.wait_until(lambda: not any(map(driver.is_running, processes.values())), what="the end of all ranks", timeout=60)
         if before:
             found = run_files.events(run_dir, "resume")
             if len(found) > resumes:  # killed before it had read anything otherwise
@@ -103,7 +103,8 @@ class Kills(driver.TestCase):
         for step in after[-1:]:
             driver.convert("verify", run_files.checkpoint(run_dir, step))
         left = "in a save" if saves_now(run_dir) else "between saves"
-        print(f"  killed {len(victims)} of {ranks} ranks {left}, last step {max(run_files.steps(run_dir), default=reached)}, checkpoints {after}", flush=True)
+        last = max(run_files.steps(run_dir), default=reached)
+        print(f"  killed {len(victims)} of {ranks} ranks {left}, last step {last}, checkpoints {after}", flush=True)
         return True
 
     def test_killed_again_and_again(self):

@@ -59,11 +59,13 @@ class Reshard(driver.TestCase):
                 self.go(run_dir, target, ["--resume", "--stop-at-step", SAVED + STEPS])
                 self.assertEqual(SAVED, run_files.events(run_dir, "resume")[-1]["step"])
                 a, b = run_files.steps(straight), run_files.steps(run_dir)
-                differences = [run_files.relative_difference(a[step]["loss"], b[step]["loss"]) for step in range(SAVED + 1, SAVED + STEPS + 1)]
+                next_steps = range(SAVED + 1, SAVED + STEPS + 1)
+                differences = [run_files.relative_difference(a[step]["loss"], b[step]["loss"]) for step in next_steps]
                 self.assertLess(max(differences), TOLERANCE)
                 last = [run_files.documents(run_files.checkpoint(run, SAVED + STEPS)) for run in (straight, run_dir)]
                 self.assertEqual(*last)
-                print(f"\n  {source} -> {target}: state bitwise equal, {STEPS} losses differ by {max(differences):.1e} at most", end="", flush=True)
+                print(f"\n  {source} -> {target}: state bitwise equal, {STEPS} losses differ by {max(differences):.1e} at most", end="",
+                      flush=True)
 
     def test_saved_on_pipeline_4(self):
         self.check_saved_at("pipeline 4")

@@ -142,7 +142,8 @@ const char* any_file(FuzzRandom& random) { return draw(random, 2) == 0 ? "rank_0
 bool damage_checkpoint(FuzzRandom& random, const fs::path& good, const fs::path& path) {
   copy_directory(good, path);
   const bool is_manifest = draw(random, 4) == 0;
-  return is_manifest ? damage_file(random, path / kManifestName, whole_text) : damage_file(random, path / any_file(random), hdf5_header_bytes);
+  return is_manifest ? damage_file(random, path / kManifestName, whole_text)
+                     : damage_file(random, path / any_file(random), hdf5_header_bytes);
 }
 
 // The hash in a manifest made right again, so that its content is looked at.

@@ -10,8 +10,8 @@ namespace longhaul {
 
 namespace {
 
-constexpr std::array<uint64_t, 12> kEdges{0, 1, 2, 0x7f, 0x80, 0xff, 0x7fffffff, 0x80000000, 0xffffffff, 0x7fffffffffffffff, 0x8000000000000000,
-                                          0xffffffffffffffff};
+constexpr std::array<uint64_t, 12> kEdges{
+    0, 1, 2, 0x7f, 0x80, 0xff, 0x7fffffff, 0x80000000, 0xffffffff, 0x7fffffffffffffff, 0x8000000000000000, 0xffffffffffffffff};
 constexpr std::array<const char*, 14> kNumbers{"0",     "-1",  "1",     "2",    "9223372036854775807", "18446744073709551615", "1e400",
                                                "1e300", "0.5", "[1]",   "null", "4294967296",          "-9223372036854775808", "\"7\""};
 constexpr std::array<const char*, 12> kTokens{"{", "}", "[", "]", ",", ":", "\"", "[[[[[[[[[[[[", "\\u0000", "\xff\xfe", "true", "{\"a\":"};
@@ -51,7 +51,11 @@ void mutate_once(FuzzRandom& random, std::string& bytes, int64_t header) {
       bytes.replace(at, std::min(piece.size(), bytes.size() - at), piece);
       break;
     }
-    case 7: std::fill_n(bytes.begin() + static_cast<std::ptrdiff_t>(at), length, static_cast<char>(draw(random, 2) == 0 ? 0 : random())); break;
+    case 7: {
+      const char value = static_cast<char>(draw(random, 2) == 0 ? 0 : random());
+      std::fill_n(bytes.begin() + static_cast<std::ptrdiff_t>(at), length, value);
+      break;
+    }
     case 8:
     case 9: replace_number(random, bytes, at); break;
     default: {

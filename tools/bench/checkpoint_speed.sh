@@ -35,10 +35,12 @@ seq 1 40000 | tr '\n' ' ' > "$work/corpus.txt"
 # Saves in the middle of the run and nowhere else: the one at its end is always waited for.
 train() {
   "$mpiexec" -n "$ranks" "$bin/train" --recipe "$source_dir/recipes/tiny_k3.yaml" --run-dir "$work/run_$1" \
-    --set parallel.data="$ranks" --set parallel.micro_batch_tokens=256 --set model.hidden_size=256 --set model.routed_expert_hidden_size=128 --set model.moe_intermediate_size=256 \
-    --set model.num_experts="$experts" --set stages.0.steps=12 --set stages.0.global_batch_tokens="$tokens" --set stages.1.steps=1 --set stages.1.global_batch_tokens=$((256 * ranks)) \
-    --set checkpoint.every_steps=3 --set checkpoint.keep=1 --set checkpoint.async="$1" --set validation.every_steps=0 \
-    --set validation.tokens=64 --set data.train.0.path="$work/corpus_train" --set data.validation.0.path="$work/corpus_validation" \
+    --set parallel.data="$ranks" --set parallel.micro_batch_tokens=256 --set model.hidden_size=256 \
+    --set model.routed_expert_hidden_size=128 --set model.moe_intermediate_size=256 --set model.num_experts="$experts" \
+    --set stages.0.steps=12 --set stages.0.global_batch_tokens="$tokens" --set stages.1.steps=1 \
+    --set stages.1.global_batch_tokens=$((256 * ranks)) --set checkpoint.every_steps=3 --set checkpoint.keep=1 --set checkpoint.async="$1" \
+    --set validation.every_steps=0 --set validation.tokens=64 --set data.train.0.path="$work/corpus_train" \
+    --set data.validation.0.path="$work/corpus_validation" \
     > "$work/train_$1.txt" 2>&1 || { cat "$work/train_$1.txt"; exit 1; }
 }
 train false
@@ -75,7 +77,8 @@ print(f"saves, waited for {best / 1e6:8.0f} MB/s   {100 * best / dd:.0f} % of dd
 steps = sorted(e["step_ms"] for e in map(json.loads, open(work / "run_true" / "metrics.jsonl")) if e["type"] == "step")
 print(f"steps of {steps[len(steps) // 2] / 1000:.2f} s in the median")
 for e in background:
-    print(f"saved in the background in {e['seconds']:.2f} s, training waited {e['stall_seconds']:.3f} s: {100 * e['stall_seconds'] / e['seconds']:.1f} %")
+    share = 100 * e["stall_seconds"] / e["seconds"]
+    print(f"saved in the background in {e['seconds']:.2f} s, training waited {e['stall_seconds']:.3f} s: {share:.1f} %")
 print(f"training waited {100 * shares[len(shares) // 2]:.1f} % of a save in the median (wanted: less than 5)")
 sys.exit(0 if best >= 0.8 * dd and shares[len(shares) // 2] < 0.05 else 1)
 PY
