@@ -100,15 +100,16 @@ __device__ __forceinline__ void fetch_outputs(const GradientParams& p, const Chu
 }
 
 // What the walks left has a factor a value column (walk_stages.cuh), over which products sum, so that all columns must come
-// to one unit: the largest of the products of the two walks' factors. States and residuals stay as they are, dO takes their
-// factors, and gradients are made smaller where theirs is another. With bf16 everything is in its own unit.
+// to one unit: the largest of the products of the two walks' factors, of which those of columns of zeros are 0. States and
+// residuals stay as they are, dO takes their factors, and gradients are made smaller where theirs is another. With bf16
+// everything is in its own unit.
 template <int D>
 struct Factors {
   using S = GradientShared<D>;
   static constexpr bool kAny = kKept<D> == Format::F16;
   static constexpr int kOfOutputs = 0;         // [V] for dO
   static constexpr int kOfGradients = D;       // [V] for dS' and dR
-  static constexpr int kOfValues = 2 * D;      // [V] from dR in the unit to dR
+  static constexpr int kOfValues = 2 * D;      // [V] from dR as the walk left it to dR
   float forward = 1.0F;
   float backward = 1.0F;
 
@@ -137,7 +138,8 @@ struct Factors {
   [[nodiscard]] static __device__ __forceinline__ float unit(const unsigned char* shared) {
     if constexpr (kAny) {
       const float4 x = *reinterpret_cast<const float4*>(shared + S::kFactors + 3 * D * 4);
-      return max(max(x.x, x.y), max(x.z, x.w));
+      const float largest = max(max(x.x, x.y), max(x.z, x.w));
+      return largest > 0.0F ? largest : 1.0F;
     }
     return 1.0F;
   }
@@ -149,7 +151,7 @@ struct Factors {
         auto* to = reinterpret_cast<float*>(shared + S::kFactors) + thread;
         to[kOfOutputs] = forward / one;
         to[kOfGradients] = forward * backward / one;
-        to[kOfValues] = one / forward;
+        to[kOfValues] = backward;
       }
     }
   }
@@ -170,39 +172,41 @@ struct Factors {
     x.w = scaled(x.w, b.z, b.w);
     *at = x;
   }
-  // Brings dO, dR and dS' to the unit. All threads; the last two only where some factor is not 1.
-  static __device__ __forceinline__ void apply(unsigned char* shared, int thread) {
-    if constexpr (kAny) {
-      const auto* factors = reinterpret_cast<const float*>(shared + S::kFactors);
-      constexpr int pieces = D / 8;
-      const int column = thread % pieces * 8;
-      bool all_one = true;
-#pragma unroll
-      for (int c = 0; c < 4; ++c) {
-        all_one = all_one && factors[kOfGradients + thread % 32 * 4 + c] == 1.0F;
-      }
-      const bool rescales = any_lane(!all_one);
-#pragma unroll
-      for (int i = 0; i < kChunk * pieces / S::kThreads; ++i) {
-        const int row = thread / pieces + i * (S::kThreads / pieces);
-        const uint32_t at = panel_offset(row, column, kChunk);
-        scale_piece<Format::Bf16>(shared + S::kOutputs + at, factors + kOfOutputs + column);
-        if (rescales) {
-          scale_piece<Format::F16>(shared + S::kResidualGradients + at, factors + kOfGradients + column);
-        }
-      }
-      if (rescales) {
+  // Whether some gradient is in another unit; the same for all threads.
+  [[nodiscard]] static __device__ __forceinline__ bool must_rescale(const unsigned char* shared, int thread) {
+    const float4 f = *reinterpret_cast<const float4*>(shared + S::kFactors + (kOfGradients + thread % 32 * (D / 32)) * 4);
+    static_assert(!kAny || D / 32 == 4);
+    return any_lane(f.x != 1.0F || f.y != 1.0F || f.z != 1.0F || f.w != 1.0F);
+  }
+  // Brings dO, dR and dS' to the unit. All threads.
+  static __device__ __forceinline__ void scale_outputs(unsigned char* shared, int thread) {
+    scale_token_rows<Format::Bf16>(shared, S::kOutputs, kOfOutputs, thread);
+  }
+  static __device__ __forceinline__ void rescale_gradients(unsigned char* shared, int thread) {
+    scale_token_rows<Format::F16>(shared, S::kResidualGradients, kOfGradients, thread);
+    const auto* factors = reinterpret_cast<const float*>(shared + S::kFactors) + kOfGradients;
+    constexpr int pieces = D / 8;
 #pragma unroll 1
-        for (int i = thread; i < D * pieces; i += S::kThreads) {
-          // A row of the panel is a value column.
-          const float f = factors[kOfGradients + i / pieces];
-          auto* piece = reinterpret_cast<uint32_t*>(shared + S::kStateGradients + panel_offset(i / pieces, i % pieces * 8, D));
+    for (int i = thread; i < D * pieces; i += S::kThreads) {
+      // A row of the panel is a value column.
+      const float f = factors[i / pieces];
+      auto* piece = reinterpret_cast<uint32_t*>(shared + S::kStateGradients + panel_offset(i / pieces, i % pieces * 8, D));
 #pragma unroll
-          for (int w = 0; w < 4; ++w) {
-            piece[w] = pack_f16(f16_low(piece[w]) * f, f16_high(piece[w]) * f);
-          }
-        }
+      for (int w = 0; w < 4; ++w) {
+        piece[w] = pack_f16(f16_low(piece[w]) * f, f16_high(piece[w]) * f);
       }
+    }
+  }
+
+ private:
+  template <Format kFrom>
+  static __device__ __forceinline__ void scale_token_rows(unsigned char* shared, int panel, int which, int thread) {
+    constexpr int pieces = D / 8;
+    const int column = thread % pieces * 8;
+    const auto* factors = reinterpret_cast<const float*>(shared + S::kFactors) + which + column;
+#pragma unroll
+    for (int i = 0; i < kChunk * pieces / S::kThreads; ++i) {
+      scale_piece<kFrom>(shared + panel + panel_offset(thread / pieces + i * (S::kThreads / pieces), column, kChunk), factors);
     }
   }
 };
@@ -548,11 +552,15 @@ __global__ void __launch_bounds__(GradientShared<D>::kThreads, 1) gradients_kern
       copies_wait();
       mbarrier_wait(base + S::kBarrier, parity);
       sync_block();
+      values.write(p, chunk, head, shared, thread);
       if constexpr (Factors<D>::kAny) {
-        Factors<D>::apply(shared, thread);
+        Factors<D>::scale_outputs(shared, thread);
+        if (Factors<D>::must_rescale(shared, thread)) {
+          sync_block();
+          Factors<D>::rescale_gradients(shared, thread);
+        }
         sync_block();
       }
-      values.write(p, chunk, head, shared, thread);
     }
     sum_states<D>(shared, thread);
 

@@ -257,6 +257,9 @@ __device__ __forceinline__ void Recurrence<K, V, kGroups, kEngine, kWalk>::compu
       uint32_t v[4][4];
       load_values(v, values, column, lane);
       scale_.template fit<K>(s, sb, v);
+      if constexpr (saves) {
+        stages.put_factors(p_.factors + image_index(step) * V, scale_.back, sb, v, part_ * S::kColumns + warp * 16, lane);
+      }
     }
 #pragma unroll
     for (int k = 0; k < K / 16; ++k) {
@@ -264,7 +267,6 @@ __device__ __forceinline__ void Recurrence<K, V, kGroups, kEngine, kWalk>::compu
     }
     if constexpr (saves) {
       stages.put_state(s, scale_.back, warp, lane);
-      stages.put_factors(p_.factors + image_index(step) * V, scale_.back, part_ * S::kColumns + warp * 16, lane);
     }
     float r[32];
     float o[32];
