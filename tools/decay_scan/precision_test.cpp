@@ -20,8 +20,8 @@ TEST_CASE("fp16 rounds to nearest even, overflows at 65520 and keeps subnormals"
   CHECK(round_to_fp16(0x1p-24f) == 0x1p-24f);                  // the smallest
   CHECK(round_to_fp16(0x1p-25f) == 0.0f);                      // a tie, to zero
   CHECK(round_to_fp16(0x1.02p-25f) == 0x1p-24f);
-  CHECK(round_to_fp16(0x1.ffcp-15f) == 0x1.ffcp-15f);          // subnormals lose bits one by one
-  CHECK(round_to_fp16(0x1.ffep-15f) == 0x1p-14f);
+  CHECK(round_to_fp16(0x1.ff8p-15f) == 0x1.ff8p-15f);          // the largest subnormal
+  CHECK(round_to_fp16(0x1.ffcp-15f) == 0x1p-14f);              // a tie, to the smallest normal
   CHECK(std::isnan(round_to_fp16(std::numeric_limits<float>::quiet_NaN())));
 }
 
