@@ -1,8 +1,10 @@
 // train: runs a recipe. Flags and exit codes only; what happens is in lib/train/launch.h and trainer.h.
 #include <CLI/CLI.hpp>
 #include <exception>
+#include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 
 #include "comm/launch_check.h"
 #include "train/launch.h"
@@ -66,9 +68,10 @@ struct Flags {
 
 [[nodiscard]] int train(const Flags& flags) {
   const Env env = Env::process();
+  auto start = std::make_unique<StartWatch>(env, flags.launch);
   MpiSession mpi(env);
   try {
-    return launch(mpi, env, flags.launch);
+    return launch(mpi, env, flags.launch, std::move(start));
   } catch (...) {
     return mpi.fail(std::current_exception());
   }

@@ -60,6 +60,12 @@ void Diagnostics::add(Problem problem) {
   }
 }
 
+bool Diagnostics::has(std::string_view key) const {
+  return std::ranges::any_of(problems_, [&](const Problem& problem) {
+    return problem.key.starts_with(key) && (problem.key.size() == key.size() || problem.key[key.size()] == '.');
+  });
+}
+
 std::string Diagnostics::text() const {
   // Files in the order in which they first had a problem; what has no line (an override) after all files.
   std::map<std::string_view, int64_t> file_rank;

@@ -49,6 +49,8 @@ class Diagnostics {
   void add(Problem problem);
 
   [[nodiscard]] bool empty() const noexcept { return problems_.empty(); }
+  // Whether a kept problem is at `key` or below it: rules over several keys would only repeat it.
+  [[nodiscard]] bool has(std::string_view key) const;
   [[nodiscard]] int64_t count() const noexcept { return count_; }
   [[nodiscard]] std::span<const Problem> problems() const noexcept { return problems_; }
   // One problem a line, in the order of the file; overrides come last.

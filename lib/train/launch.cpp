@@ -3,12 +3,16 @@
 
 #include <unistd.h>
 
+#include <array>
 #include <charconv>
 #include <csignal>
+#include <cstdio>
+#include <cstdlib>
 
 #include "base/cast.h"
 #include "checkpoint/find.h"
 #include "comm/agreement.h"
+#include "comm/launch_check.h"
 #include "config/write.h"
 #include "device/blas.h"
 #include "train/placement.h"
@@ -17,12 +21,22 @@
 namespace longhaul {
 namespace {
 
-Recipe read_recipe(const LaunchOptions& options) {
-  Recipe recipe = load_recipe(options.recipe, options.overrides);
+struct PlannedRecipe {
+  Recipe recipe;
+  RunPlan plan;
+};
+
+// Reads the recipe and plans it for `world` ranks, absent: for those of its first layout. All problems of both are one error.
+PlannedRecipe read_and_plan(const LaunchOptions& options, std::optional<int64_t> world) {
+  const std::filesystem::path path = options.recipe;
+  config::Diagnostics diagnostics;
+  PlannedRecipe read{.recipe = load_recipe(config::Document::from_file(path, options.overrides), path.parent_path(), diagnostics), .plan = {}};
   if (options.run_dir) {
-    recipe.run.dir = *options.run_dir;
+    read.recipe.run.dir = *options.run_dir;
   }
-  return recipe;
+  read.plan = make_plan(read.recipe, world, diagnostics);
+  diagnostics.throw_if_any();
+  return read;
 }
 
 // Ranks must run the same recipe: different files or flags on different hosts would train nonsense or hang.
@@ -66,34 +80,62 @@ FaultHook fault_from(const Env& env) {
   };
 }
 
-}  // namespace
-
-std::string check_recipe_plan(const LaunchOptions& options, std::optional<int64_t> world) {
-  const Recipe recipe = read_recipe(options);
-  const ParallelOptions first = recipe.stages.front().parallel.apply(recipe.parallel);
-  return versions_text("train") + "\n" + plan_table(recipe, make_plan(recipe, narrow<int>(world.value_or(first.pipeline * first.data * first.context))));
+WatchdogOptions start_watch_options(const Env& env, const LaunchOptions& options) {
+  WatchdogOptions watch{.rank = narrow<int>(launched_rank(env))};
+  std::array<char, 256> host{};
+  if (gethostname(host.data(), host.size() - 1) == 0) {
+    watch.host_name = host.data();
+  }
+  try {
+    watch.limit = std::chrono::seconds(load_recipe(options.recipe, options.overrides).runtime.watchdog_seconds);
+  } catch (const Error&) {  // reported when all ranks are there, once
+  }
+  return watch;
 }
 
-std::string print_recipe(const LaunchOptions& options) { return config::dump(read_recipe(options)); }
+[[noreturn]] void end_start() {
+  fmt::print(stderr, "the job did not start in time; look at the ranks that have not reported\n");
+  std::fflush(nullptr);
+  std::_Exit(static_cast<int>(ErrorKind::Comm));  // MPI may be in the middle of its start, and mpirun ends the other ranks
+}
 
-int launch(MpiSession& mpi, const Env& env, const LaunchOptions& options) {
+}  // namespace
+
+StartWatch::StartWatch(const Env& env, const LaunchOptions& options)
+    : watchdog_(start_watch_options(env, options), journal_, {.report = Watchdog::report_to_stderr, .end_job = end_start}) {
+  beat("waiting for all ranks to start MPI");
+}
+
+std::string check_recipe_plan(const LaunchOptions& options, std::optional<int64_t> world) {
+  const PlannedRecipe read = read_and_plan(options, world);
+  return versions_text("train") + "\n" + plan_table(read.recipe, read.plan);
+}
+
+std::string print_recipe(const LaunchOptions& options) {
+  Recipe recipe = load_recipe(options.recipe, options.overrides);
+  recipe.run.dir = options.run_dir.value_or(recipe.run.dir);
+  return config::dump(recipe);
+}
+
+int launch(MpiSession& mpi, const Env& env, const LaunchOptions& options, std::unique_ptr<StartWatch> start) {
   HostComm& world = mpi.world();
+  start->beat("reading the recipe on all ranks");
   blas::set_threads(1);
-  const Recipe recipe = run_agreed(world, [&] { return read_recipe(options); });
+  const auto [recipe, plan] = run_agreed(world, [&] { return read_and_plan(options, world.size()); });
   require_same_recipe(world, recipe);
-  Device device;
-  const RunPlan plan = run_agreed(world, [&] {
-    RunPlan result = make_plan(recipe, world.size());
-    device = place_rank(recipe, world);
-    require_memory(recipe, result, world, device);
+  start->beat("looking at devices and data on all ranks");
+  const Device device = run_agreed(world, [&] {
+    const Device mine = place_rank(recipe, world);
+    require_memory(recipe, plan, world, mine);
     if (world.rank() == 0) {
       require_start(options.start);
     }
-    for (const StagePlan& stage : result.stages) {
+    for (const StagePlan& stage : plan.stages) {
       check_data(recipe, stage);
     }
-    return result;
+    return mine;
   });
+  start.reset();
   Trainer trainer(mpi, recipe, plan, device,
                   {.start = options.start, .existing = options.existing, .stop_at_step = options.stop_at_step, .fault = fault_from(env)});
   return trainer.run();

@@ -6,7 +6,6 @@
 #include "base/cast.h"
 #include "comm/loopback_device_comm.h"
 #include "comm/self_host_comm.h"
-#include "config/diagnostics.h"
 #include "model/flops.h"
 #include "model/stage_model.h"
 #include "parallel/pipeline.h"
@@ -49,8 +48,10 @@ void plan_batches(const StageOptions& options, const ParallelOptions& parallel, 
   plan.micro_batches = plan.sequences_per_step / together;
 }
 
-void plan_stage(const Recipe& recipe, const StageOptions& options, int world_size, StagePlan& plan, StageReport& report) {
-  const ParallelOptions parallel = options.parallel.apply(recipe.parallel);
+// Layout and cut. What rests on a key that is wrong itself is left out.
+void plan_layout(const Recipe& recipe, const ParallelOptions& parallel, std::optional<int64_t> world_size, const config::Diagnostics& diagnostics,
+                 StagePlan& plan, StageReport& report) {
+  const bool model_is_right = !diagnostics.has("model");
   const auto attempt = [&](const std::string& key, auto&& compute) {
     try {
       compute();
@@ -60,30 +61,37 @@ void plan_stage(const Recipe& recipe, const StageOptions& options, int world_siz
       report(key, std::string(text.starts_with(own) ? text.substr(own.size()) : text));
     }
   };
-  attempt("parallel", [&] { plan.grid = ParallelGrid::create(parallel, world_size); });
-  attempt("parallel.pipeline", [&] {
-    plan.cut = parallel.pipeline_cuts.empty() ? cut_stages(recipe.model, parallel.pipeline) : cut_stages_at(recipe.model, parallel.pipeline_cuts);
-    if (std::ssize(plan.cut) != parallel.pipeline) {
-      throw RecipeError("pipeline_cuts names {} cuts, which make {} stages, but pipeline is {}", parallel.pipeline_cuts.size(), plan.cut.size(),
-                        parallel.pipeline);
-    }
-  });
+  if (world_size) {
+    attempt("parallel", [&] { plan.grid = ParallelGrid::create(parallel, narrow<int>(*world_size)); });
+  }
+  if (model_is_right) {
+    attempt("parallel.pipeline", [&] {
+      plan.cut = parallel.pipeline_cuts.empty() ? cut_stages(recipe.model, parallel.pipeline) : cut_stages_at(recipe.model, parallel.pipeline_cuts);
+      if (std::ssize(plan.cut) != parallel.pipeline) {
+        throw RecipeError("pipeline_cuts names {} cuts, which make {} stages, but pipeline is {}", parallel.pipeline_cuts.size(), plan.cut.size(),
+                          parallel.pipeline);
+      }
+    });
+  }
   if (parallel.virtual_pipeline != 1) {
     report("parallel.virtual_pipeline", "interleaved stages are not available in this version; use 1");
   }
   if (parallel.context != 1) {
     report("parallel.context", "context parallelism is not available in this version; use 1");
   }
-  if (recipe.model.num_experts % std::max<int64_t>(parallel.expert, 1) != 0) {
+  if (model_is_right && recipe.model.num_experts % parallel.expert != 0) {
     report("parallel.expert", fmt::format("must divide num_experts = {}, got {}", recipe.model.num_experts, parallel.expert));
   }
-  plan_batches(options, parallel, plan, report);
-  plan.steps = options.steps ? *options.steps : ceil_div(*options.tokens, options.global_batch_tokens);
-  if (plan.balance.method == BalanceMethod::Quantile && plan.balance.estimator == QuantileEstimator::Exact &&
-      (options.global_batch_tokens * recipe.model.num_experts_per_token) % std::max<int64_t>(recipe.model.num_experts, 1) != 0) {
-    report("balance.estimator", fmt::format("the exact estimator needs tokens x top-k = {} x {} to be divisible by num_experts = {}; use histogram",
-                                            options.global_batch_tokens, recipe.model.num_experts_per_token, recipe.model.num_experts));
+}
+
+// The ranks to plan for. A section whose name is misspelt may have been the layout, of which the defaults then say nothing.
+std::optional<int64_t> planned_world(const Recipe& recipe, std::optional<int64_t> world_size, const config::Diagnostics& diagnostics) {
+  const bool has_stray_section = std::ranges::any_of(diagnostics.problems(), [](const config::Problem& p) { return p.key.find('.') == std::string::npos; });
+  if (has_stray_section || recipe.stages.empty() || diagnostics.has("parallel") || diagnostics.has("stages.0")) {
+    return std::nullopt;
   }
+  const ParallelOptions first = recipe.stages.front().parallel.apply(recipe.parallel);
+  return world_size.value_or(first.pipeline * first.data * first.context);
 }
 
 std::string human_bytes(int64_t bytes) {
@@ -91,7 +99,10 @@ std::string human_bytes(int64_t bytes) {
   if (bytes >= int64_t{1} << 30) {
     return fmt::format("{:.2f} GiB", value / (1 << 30));
   }
-  return fmt::format("{:.1f} MiB", value / (1 << 20));
+  if (bytes >= int64_t{1} << 20) {
+    return fmt::format("{:.1f} MiB", value / (1 << 20));
+  }
+  return fmt::format("{:.1f} KiB", value / (1 << 10));
 }
 
 std::string layers_of(const StageRange& range) {
@@ -143,9 +154,21 @@ const StagePlan& RunPlan::stage_of_step(int64_t step) const {
 RunPlan make_plan(const Recipe& recipe, int world_size) {
   config::Diagnostics diagnostics;
   diagnostics.attach(recipe.positions);
+  RunPlan plan = make_plan(recipe, world_size, diagnostics);
+  diagnostics.throw_if_any();
+  return plan;
+}
+
+RunPlan make_plan(const Recipe& recipe, std::optional<int64_t> world_size, config::Diagnostics& diagnostics) {
   RunPlan run;
+  world_size = planned_world(recipe, world_size, diagnostics);
+  const bool layout_is_wrong = diagnostics.has("parallel");
   for (size_t i = 0; i < recipe.stages.size(); ++i) {
     const StageOptions& options = recipe.stages[i];
+    if (diagnostics.has(fmt::format("stages.{}", i)) || layout_is_wrong) {
+      continue;
+    }
+    const ParallelOptions parallel = options.parallel.apply(recipe.parallel);
     StagePlan plan{.name = options.name,
                    .index = narrow<int64_t>(i),
                    .grid = ParallelGrid::create({}, 1),
@@ -155,13 +178,14 @@ RunPlan make_plan(const Recipe& recipe, int world_size) {
                    .balance = options.balance.apply(recipe.balance),
                    .sequence_length = options.sequence_length};
     StageReport report(diagnostics, recipe.positions, i);
-    plan_stage(recipe, options, world_size, plan, report);
+    plan_layout(recipe, parallel, world_size, diagnostics, plan, report);
+    plan_batches(options, parallel, plan, report);
+    plan.steps = options.steps ? *options.steps : ceil_div(*options.tokens, options.global_batch_tokens);
     plan.first_step = run.total_steps;
     run.total_steps += plan.steps;
     run.total_tokens += plan.steps * plan.tokens_per_step();
     run.stages.push_back(std::move(plan));
   }
-  diagnostics.throw_if_any();
   return run;
 }
 

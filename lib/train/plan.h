@@ -3,10 +3,12 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "comm/parallel_grid.h"
+#include "config/diagnostics.h"
 #include "model/cut.h"
 #include "train/recipe.h"
 
@@ -43,6 +45,9 @@ struct RunPlan {
 
 // Throws RecipeError when a stage does not fit the world. All stages are checked; every problem is in the message.
 [[nodiscard]] RunPlan make_plan(const Recipe& recipe, int world_size);
+// The same, but problems are added to `diagnostics`, which may hold those of the recipe: what rests on a key that is wrong is not
+// checked. With any problem there is no plan. `world_size` absent: as many ranks as the first stage's layout has.
+[[nodiscard]] RunPlan make_plan(const Recipe& recipe, std::optional<int64_t> world_size, config::Diagnostics& diagnostics);
 
 // Bytes of one rank, by class.
 struct RankMemory {

@@ -7,6 +7,8 @@
 namespace longhaul {
 namespace {
 
+constexpr std::string_view kExactIsForValidation = "exact quantiles are for validation outside training; use histogram";
+
 // model.config gives the base that the section's own keys change.
 void read_model_base(const config::Document& document, const std::filesystem::path& folder, Recipe& recipe, config::Diagnostics& diagnostics) {
   const config::Node* node = document.find("model.config");
@@ -35,27 +37,39 @@ void check_stage(const StageOptions& stage, size_t index, config::Diagnostics& d
   }
 }
 
-void check_recipe(const Recipe& recipe, config::Diagnostics& diagnostics) {
-  check(recipe.model, [&](std::string_view key, const std::string& message) { diagnostics.add("model." + std::string(key), message); });
-  check(recipe.balance, [&](std::string_view key, const std::string& message) { diagnostics.add("balance." + std::string(key), message); });
+void check_stages(const Recipe& recipe, config::Diagnostics& diagnostics) {
   if (recipe.stages.empty()) {
     diagnostics.add("stages", std::string("at least one stage is needed"));
   }
   for (size_t i = 0; i < recipe.stages.size(); ++i) {
+    const std::string key = fmt::format("stages.{}", i);
+    if (diagnostics.has(key)) {
+      continue;
+    }
     check_stage(recipe.stages[i], i, diagnostics);
     for (size_t j = 0; j < i; ++j) {
       if (recipe.stages[i].name == recipe.stages[j].name) {
-        diagnostics.add(fmt::format("stages.{}.name", i), fmt::format("stage {} has the same name \"{}\"", j, recipe.stages[j].name));
+        diagnostics.add(key + ".name", fmt::format("stage {} has the same name \"{}\"", j, recipe.stages[j].name));
       }
     }
-    const DataOptions data = recipe.stages[i].data.apply(recipe.data);
-    if (data.train.empty()) {
+    if (!diagnostics.has("data") && recipe.stages[i].data.apply(recipe.data).train.empty()) {
       diagnostics.add("data.train", std::string("at least one source of training data is needed"));
     }
+    const BalanceOptions balance = recipe.stages[i].balance.apply(recipe.balance);
+    if (recipe.balance.estimator != QuantileEstimator::Exact && balance.estimator == QuantileEstimator::Exact) {
+      diagnostics.add(key + ".balance.estimator", std::string(kExactIsForValidation));
+    }
   }
+}
+
+void check_balance(const Recipe& recipe, config::Diagnostics& diagnostics) {
+  check(recipe.balance, [&](std::string_view key, const std::string& message) { diagnostics.add("balance." + std::string(key), message); });
   if (recipe.balance.estimator == QuantileEstimator::Exact) {
-    diagnostics.add("balance.estimator", std::string("exact quantiles are for validation outside training; use histogram"));
+    diagnostics.add("balance.estimator", std::string(kExactIsForValidation));
   }
+}
+
+void check_runtime(const Recipe& recipe, config::Diagnostics& diagnostics) {
   if (recipe.precision.compute == ComputePrecision::FP64 && recipe.runtime.backend == Backend::Cuda) {
     diagnostics.add("precision.compute", std::string("fp64 is for checking on the CPU; use bf16 or fp32 with the cuda backend"));
   }
@@ -70,11 +84,26 @@ void check_recipe(const Recipe& recipe, config::Diagnostics& diagnostics) {
   }
 }
 
+// Rules across the keys of a section, and of several. Where a key of them is wrong itself they would only repeat it.
+void check_recipe(const Recipe& recipe, config::Diagnostics& diagnostics) {
+  if (!diagnostics.has("model")) {
+    check(recipe.model, [&](std::string_view key, const std::string& message) { diagnostics.add("model." + std::string(key), message); });
+  }
+  if (!diagnostics.has("balance")) {
+    check_balance(recipe, diagnostics);
+  }
+  if (!diagnostics.has("stages") || !recipe.stages.empty()) {
+    check_stages(recipe, diagnostics);
+  }
+  if (!diagnostics.has("precision") && !diagnostics.has("runtime")) {
+    check_runtime(recipe, diagnostics);
+  }
+}
+
 }  // namespace
 
-Recipe load_recipe(const config::Document& document, const std::filesystem::path& folder) {
+Recipe load_recipe(const config::Document& document, const std::filesystem::path& folder, config::Diagnostics& diagnostics) {
   Recipe recipe;
-  config::Diagnostics diagnostics;
   diagnostics.attach(document.source_map());
   read_model_base(document, folder, recipe, diagnostics);
   config::read(document, recipe, diagnostics);
@@ -82,10 +111,13 @@ Recipe load_recipe(const config::Document& document, const std::filesystem::path
   recipe.model.config.reset();
   diagnostics.attach(document.source_map());
   recipe.positions = document.source_map();
-  // Rules across keys would only repeat what is wrong with the keys themselves.
-  if (diagnostics.empty()) {
-    check_recipe(recipe, diagnostics);
-  }
+  check_recipe(recipe, diagnostics);
+  return recipe;
+}
+
+Recipe load_recipe(const config::Document& document, const std::filesystem::path& folder) {
+  config::Diagnostics diagnostics;
+  Recipe recipe = load_recipe(document, folder, diagnostics);
   diagnostics.throw_if_any();
   return recipe;
 }

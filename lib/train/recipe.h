@@ -92,5 +92,7 @@ void describe(V& v, Recipe& o) {
 // Throws one RecipeError that lists all problems, each with file:line:column.
 [[nodiscard]] Recipe load_recipe(const std::filesystem::path& path, const std::vector<std::string>& overrides);
 [[nodiscard]] Recipe load_recipe(const config::Document& document, const std::filesystem::path& folder);
+// The same, but problems are added to `diagnostics`; with any of them the recipe is for further checks only.
+[[nodiscard]] Recipe load_recipe(const config::Document& document, const std::filesystem::path& folder, config::Diagnostics& diagnostics);
 
 }  // namespace longhaul

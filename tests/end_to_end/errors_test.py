@@ -99,6 +99,24 @@ class Launch(ErrorCase):
         self.refused("virtual", "parallel.virtual_pipeline", "not available in this version", code=2,
                      sets={"parallel.pipeline": 2, "parallel.virtual_pipeline": 2})
 
+    def test_a_rank_that_never_starts(self):
+        # Rank 1 comes to mpirun and not to MPI: the other must not wait for ever.
+        run_dir = self.folder / "half"
+        command = driver.command_of_train(RECIPE, run_dir, 1, {**self.sets, "parallel.data": 2, "runtime.watchdog_seconds": 4})
+        result = driver.run([*command, ":", "-n", 1, "sleep", 120], timeout=100)
+        self.assertEqual(4, result.code, result)
+        self.assertIn("rank 0", result.stderr)
+        self.assertIn("waiting for all ranks to start MPI", result.stderr)
+        self.assertFalse(run_dir.exists())
+
+    def test_cuda_without_a_gpu(self):
+        env = {"CUDA_VISIBLE_DEVICES": ""}
+        result = self.train(RECIPE, self.folder / "no_gpu", ranks=2, sets={**self.sets, "parallel.data": 2, "runtime.backend": "cuda"}, code=3, env=env)
+        self.assertEqual(1, len(result.messages), result)
+        for text in ("runtime.backend is cuda", "no GPU", "runtime.backend=cpu"):
+            self.assertIn(text, result.stderr)
+        self.assertFalse((self.folder / "no_gpu").exists())
+
     def test_hang_ends_by_the_watchdog(self):
         run_dir = self.folder / "hang"
         sets = {**self.sets, "stages.0.steps": 100000, "parallel.data": 2, "runtime.watchdog_seconds": 8}

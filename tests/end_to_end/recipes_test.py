@@ -94,6 +94,10 @@ class BadRecipes(RecipeCase):
         tiny = driver.RECIPES / "tiny_k3.yaml"
         sets = {"parallel.pipeline": 2, "parallel.data": 2}
         self.assertIn("pipeline 2 x data 2", self.train_alone(tiny, "--check", "--world", 4, sets=sets).stdout)
+        # The blocks begun below a cut and the stream pass it, 64 tokens of 32 floats each.
+        pipeline = self.train_alone(tiny, "--check", "--world", 4, sets={"parallel.pipeline": 4}).stdout
+        self.assertIn("cut in front of layer 2: 2 tensors [tokens, hidden], 16.0 KiB a micro-batch", pipeline)
+        self.assertIn("cut in front of layer 6: 4 tensors [tokens, hidden], 32.0 KiB a micro-batch", pipeline)
         result = self.train_alone(tiny, "--check", "--world", 3, sets=sets, code=2)
         self.assertIn("pipeline 2 x data 2 x context 1 = 4 ranks", result.stderr)
         self.assertIn("the world has 3", result.stderr)
