@@ -52,6 +52,25 @@ class Slurm(driver.TestCase):
         self.assertFalse(self.requeued.exists(), result)
         self.assertEqual(set(range(1, stopped + 4)), set(run_files.steps(run)))
 
+    def test_the_signal_is_passed_on_once(self):
+        # A stand-in for mpirun that counts, and ends as a preempted run does.
+        folder = self.folder / "stand_in"
+        folder.mkdir()
+        count = folder / "count"
+        mpirun = folder / "mpirun"
+        mpirun.write_text(f"#!/bin/bash\ntrap 'echo USR1 >> {count}' USR1\ntouch {count}\n"
+                          f"until [ -s {count} ]; do sleep 0.05; done\nsleep 1\necho ended >> {count}\nexit 75\n")
+        mpirun.chmod(0o755)
+        environment = {"PATH": f"{folder}:{self.bin}:{os.environ['PATH']}", "SLURM_NTASKS": "2", "SLURM_JOB_ID": "78"}
+        with driver.Process(["bash", SCRIPT, driver.RECIPES / "tiny_k3.yaml"], environment, folder) as job:
+            driver.wait_until(count.exists, what="the stand-in")
+            driver.send(job.popen.pid, signal.SIGUSR1)
+            result = job.wait(30)
+        self.assertEqual(0, result.code, result)
+        self.assertEqual(["USR1", "ended"], count.read_text().split())  # and the script has waited for its end
+        self.assertEqual("requeue 78", self.requeued.read_text().strip(), result)
+        self.requeued.unlink()
+
     def test_a_failure_keeps_its_code(self):
         with self.job(self.folder / "other", **{"stages.0.steps": "no"}) as job:
             result = job.wait(60)
