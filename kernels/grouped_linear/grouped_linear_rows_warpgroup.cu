@@ -88,24 +88,24 @@ struct Results {
     return base + static_cast<uint32_t>(row * kRowBytes + (unit ^ (row % 8)) * 16);
   }
   // Where the thread has row `row` and the pair of columns 8 unit + me.column.
-  __device__ __forceinline__ uint32_t pair(int row, int unit, const Consumer& me) const {
+  [[maybe_unused]] __device__ __forceinline__ uint32_t pair(int row, int unit, const Consumer& me) const {
     return at(row, unit) + static_cast<uint32_t>(me.column) * 2;
   }
 };
-__device__ __forceinline__ void store_pair(uint32_t at, float low, float high) {
+[[maybe_unused]] __device__ __forceinline__ void store_pair(uint32_t at, float low, float high) {
   uint32_t pair;
   asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
   asm volatile("st.shared.b32 [%0], %1;" ::"r"(at), "r"(pair) : "memory");
 }
-__device__ __forceinline__ uint32_t load_pair(uint32_t at) {
+[[maybe_unused]] __device__ __forceinline__ uint32_t load_pair(uint32_t at) {
   uint32_t pair;
   asm volatile("ld.shared.b32 %0, [%1];" : "=r"(pair) : "r"(at) : "memory");
   return pair;
 }
-__device__ __forceinline__ void store_unit(uint32_t at, const uint4& x) {
+[[maybe_unused]] __device__ __forceinline__ void store_unit(uint32_t at, const uint4& x) {
   asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(at), "r"(x.x), "r"(x.y), "r"(x.z), "r"(x.w) : "memory");
 }
-__device__ __forceinline__ uint4 load_unit(uint32_t at) {
+[[maybe_unused]] __device__ __forceinline__ uint4 load_unit(uint32_t at) {
   uint4 x;
   asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];" : "=r"(x.x), "=r"(x.y), "=r"(x.z), "=r"(x.w) : "r"(at) : "memory");
   return x;

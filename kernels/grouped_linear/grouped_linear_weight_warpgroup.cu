@@ -65,7 +65,7 @@ __device__ __forceinline__ void clear_tail(const Ring<N>& ring, int rows) {
 }
 
 // Nobody else adds to these elements: additions that do not wait for the old value give the same bits.
-__device__ __forceinline__ void add_pair(float* at, float low, float high) {
+[[maybe_unused]] __device__ __forceinline__ void add_pair(float* at, float low, float high) {
   asm volatile("red.global.add.v2.f32 [%0], {%1, %2};" ::"l"(at), "f"(low), "f"(high) : "memory");
 }
 
