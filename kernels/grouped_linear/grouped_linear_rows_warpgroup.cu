@@ -6,6 +6,24 @@
 #include "kernels/grouped_linear/warpgroup_tiles.cuh"
 
 namespace longhaul::cuda {
+namespace warpgroup {
+
+// Sixteen rows of a warp, 64 columns, in shared memory, so that rows are read and written 16 bytes at a time. Units are permuted
+// by the row number: neither way meets a bank twice.
+struct Results {
+  uint32_t base;
+
+  __device__ __forceinline__ uint32_t at(int row, int unit) const {
+    return base + static_cast<uint32_t>(row * kRowBytes + (unit ^ (row % 8)) * 16);
+  }
+  // Where the thread has row `row` and the pair of columns 8 unit + me.column.
+  __device__ __forceinline__ uint32_t pair(int row, int unit, const Consumer& me) const {
+    return at(row, unit) + static_cast<uint32_t>(me.column) * 2;
+  }
+};
+
+}  // namespace warpgroup
+
 namespace {
 
 using namespace gpu;
@@ -79,19 +97,6 @@ __device__ __forceinline__ void produce_rows(const int2* table, const RowsWork& 
   });
 }
 
-// Sixteen rows of a warp, 64 columns, in shared memory, so that rows are read and written 16 bytes at a time. Units are permuted
-// by the row number: neither way meets a bank twice.
-struct Results {
-  uint32_t base;
-
-  __device__ __forceinline__ uint32_t at(int row, int unit) const {
-    return base + static_cast<uint32_t>(row * kRowBytes + (unit ^ (row % 8)) * 16);
-  }
-  // Where the thread has row `row` and the pair of columns 8 unit + me.column.
-  [[maybe_unused]] __device__ __forceinline__ uint32_t pair(int row, int unit, const Consumer& me) const {
-    return at(row, unit) + static_cast<uint32_t>(me.column) * 2;
-  }
-};
 [[maybe_unused]] __device__ __forceinline__ void store_pair(uint32_t at, float low, float high) {
   uint32_t pair;
   asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
