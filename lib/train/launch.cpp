@@ -39,16 +39,21 @@ PlannedRecipe read_and_plan(const LaunchOptions& options, std::optional<int64_t>
   return read;
 }
 
-// Ranks must run the same recipe: different files or flags on different hosts would train nonsense or hang.
-void require_same_recipe(HostComm& world, const Recipe& recipe) {
-  const std::vector<std::string> texts = world.all_gather_strings(config::dump(recipe));
+// Throws on all ranks, for the first rank whose text is not that of rank 0.
+void require_same(HostComm& world, const std::string& mine, std::string_view what, std::string_view remedy) {
+  const std::vector<std::string> texts = world.all_gather_strings(mine);
   for (size_t rank = 1; rank < texts.size(); ++rank) {
     if (texts[rank] != texts[0]) {
-      rethrow_if_any(world, world.rank() == 0 ? std::make_exception_ptr(RecipeError(
-                                                    "rank {} runs another recipe than rank 0; give all ranks the same file, --set and --run-dir", rank))
+      rethrow_if_any(world, world.rank() == 0 ? std::make_exception_ptr(RecipeError("rank {} runs another {} than rank 0; {}", rank, what, remedy))
                                               : nullptr);
     }
   }
+}
+
+// Different files, flags or programs on different hosts would train nonsense or hang.
+void require_same_job(HostComm& world, const Recipe& recipe) {
+  require_same(world, config::dump(recipe), "recipe", "give all ranks the same file, --set and --run-dir");
+  require_same(world, build_hash(), "build of this program", "install the same build on all hosts");
 }
 
 // Before anything is written: a mistyped path must not leave a run directory behind.
@@ -122,7 +127,7 @@ int launch(MpiSession& mpi, const Env& env, const LaunchOptions& options, std::u
   start->beat("reading the recipe on all ranks");
   blas::set_threads(1);
   const auto [recipe, plan] = run_agreed(world, [&] { return read_and_plan(options, world.size()); });
-  require_same_recipe(world, recipe);
+  require_same_job(world, recipe);
   start->beat("looking at devices and data on all ranks");
   const Device device = run_agreed(world, [&] {
     const Device mine = place_rank(recipe, world);

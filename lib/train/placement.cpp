@@ -1,6 +1,8 @@
 // See placement.h.
 #include "train/placement.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <array>
 
@@ -37,6 +39,25 @@ std::string largest_class(const RankMemory& memory) {
   return fmt::format("{} take {:.1f} GiB of them; use {}", largest.name, static_cast<double>(largest.bytes) / (1 << 30), largest.remedy);
 }
 
+// Ranks of a host share its memory. Which pipeline positions they have is not known here; the mean of all stands for each.
+void require_host_memory(const Recipe& recipe, const RunPlan& plan, const HostComm& world) {
+  const int64_t available = int64_t{sysconf(_SC_PHYS_PAGES)} * sysconf(_SC_PAGE_SIZE);
+  for (const StagePlan& stage : plan.stages) {
+    RankMemory largest;
+    double sum = 0;
+    for (int p = 0; p < stage.grid.pipeline(); ++p) {
+      const RankMemory memory = plan_memory(recipe, stage, p);
+      sum += static_cast<double>(memory.total());
+      largest = memory.total() > largest.total() ? memory : largest;
+    }
+    const double wanted = sum / stage.grid.pipeline() * world.local_size();
+    if (wanted > static_cast<double>(available)) {
+      throw OutOfMemoryError("stage {} needs {:.1f} GiB for the {} ranks of this host, which has {:.1f} GiB: in the largest rank {}", stage.name,
+                             wanted / (1 << 30), world.local_size(), static_cast<double>(available) / (1 << 30), largest_class(largest));
+    }
+  }
+}
+
 }  // namespace
 
 Device place_rank(const Recipe& recipe, const HostComm& world) {
@@ -59,6 +80,7 @@ Device place_rank(const Recipe& recipe, const HostComm& world) {
 
 void require_memory(const Recipe& recipe, const RunPlan& plan, const HostComm& world, Device device) {
   if (device.kind == DeviceKind::Cpu) {
+    require_host_memory(recipe, plan, world);
     return;
   }
   const GpuInfo gpu = memory_of(device);

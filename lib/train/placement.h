@@ -13,7 +13,7 @@ namespace longhaul {
 [[nodiscard]] Device place_rank(const Recipe& recipe, const HostComm& world);
 
 // Throws OutOfMemoryError when the planned memory of this rank, in any stage, is more than its GPU has free; ranks that share
-// a GPU share what is free. Names the stage, the largest class and what to change. Nothing to check on the CPU.
+// a GPU share what is free, those of a host without GPUs its memory. Names the stage, the largest class and what to change.
 void require_memory(const Recipe& recipe, const RunPlan& plan, const HostComm& world, Device device);
 
 // How groups make their data plane: for CPU tensors, through NCCL, or staged through the host. `cuda` is null on the CPU.

@@ -18,6 +18,7 @@
 #include "model/flops.h"
 #include "train/run_directory.h"
 #include "train/step_line.h"
+#include "train/versions.h"
 
 namespace longhaul {
 namespace {
@@ -81,6 +82,7 @@ int Trainer::run() {
   log_.record({{"type", "end"}, {"reason", why}, {"step", progress_.step}, {"tokens", progress_.tokens}, {"seconds", now_seconds() - started_}});
   log_.say(fmt::format("{} at step {} after {} tokens; the checkpoint is in {}", why, progress_.step, progress_.tokens,
                        (directory_ / "checkpoints").string()));
+  log_data_counters();
   watchdog_.beat("end");
   world_.barrier();
   return reason == Reason::Preempted ? kPreemptedExitCode : 0;
@@ -310,9 +312,21 @@ void Trainer::log_header() {
                {"total_steps", plan_.total_steps},
                {"total_tokens", plan_.total_tokens},
                {"causal", true},
+               {"versions", nlohmann::json::parse(versions_json())},
+               {"build", build_hash()},
                {"flops", "3 x (2 x active parameters + KDA core, linear + MLA core, causal) a token"},
                {"recipe", recipe_text_}});
   log_.say(plan_table(recipe_, plan_));
+}
+
+// Nothing is lost in silence: what became of every token that was asked for since the run's start.
+void Trainer::log_data_counters() {
+  if (!stage_) {
+    return;  // resumed at its end
+  }
+  const DataCounters& data = stage_->loader.state().counters;
+  log_.say(fmt::format("data: {} tokens used, {} of them with a target; {} dropped, {} padded; {} documents ended", data.used, data.targets,
+                       data.dropped, data.padded, data.documents));
 }
 
 void Trainer::log_step(const StepResult& result, double seconds) {

@@ -68,6 +68,7 @@ class Trainer {
   [[nodiscard]] SaveOptions save_options();
   [[nodiscard]] Reason reason_to_stop();
   void log_header();
+  void log_data_counters();
   void log_step(const StepResult& result, double seconds);
 
   MpiSession& mpi_;

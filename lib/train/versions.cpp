@@ -9,6 +9,7 @@
 #include "comm/mpi_session.h"
 #include "comm/nccl_device_comm.h"
 #include "device/gpus.h"
+#include "storage/hash.h"
 
 namespace longhaul {
 namespace {
@@ -38,5 +39,13 @@ std::string versions_text(const std::string& program) {
 }
 
 std::string versions_json() { return versions().dump(); }
+
+std::string build_hash() {
+  try {
+    return hash_to_text(hash_file("/proc/self/exe", ErrorKind::Internal).hash);
+  } catch (const Error&) {
+    return {};
+  }
+}
 
 }  // namespace longhaul

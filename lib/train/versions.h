@@ -9,5 +9,7 @@ namespace longhaul {
 [[nodiscard]] std::string versions_text(const std::string& program);
 // The same as a JSON object.
 [[nodiscard]] std::string versions_json();
+// The hash of this program's file: equal exactly where ranks run the same build. Empty where it cannot be read.
+[[nodiscard]] std::string build_hash();
 
 }  // namespace longhaul

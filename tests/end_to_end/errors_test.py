@@ -66,6 +66,24 @@ class Launch(ErrorCase):
         self.assertIn("rank 1 runs another recipe than rank 0", result.stderr)
         self.assertFalse((self.folder / "mixed").exists())
 
+    def test_ranks_with_different_builds(self):
+        other = self.folder / "another_train"
+        shutil.copy(driver.program("train"), other)
+        with other.open("ab") as file:
+            file.write(b"a byte behind what is loaded")
+        parts = [driver.command_of_train(RECIPE, self.folder / "builds", 1, {**self.sets, "parallel.data": 2})[1:] for _ in range(2)]
+        parts[1][parts[1].index(driver.program("train"))] = other
+        result = driver.run([driver.settings.mpiexec, *parts[0], ":", *parts[1]])
+        self.assertEqual(2, result.code, result)
+        self.assertEqual(1, len(result.messages), result)
+        self.assertIn("rank 1 runs another build of this program than rank 0", result.stderr)
+        self.assertFalse((self.folder / "builds").exists())
+
+    def test_more_memory_than_the_host_has(self):
+        # Predicted, before anything is allocated: the embedding and the head of this vocabulary take terabytes.
+        self.refused("memory", "stage short needs", "GiB for the 2 ranks of this host", "largest rank scratch take", "use a smaller", code=8,
+                     sets={"parallel.pipeline": 2, "model.vocab_size": 2000000000})
+
     def test_one_rank_speaks(self):
         result = self.train(RECIPE, self.folder / "four", ranks=4, sets={**self.sets, "parallel.pipeline": 4})
         for text in ("run tiny_k3 in", "step 1/3", "step 3/3", "stage short: 2 steps", "stage long: steps 3-3", "finished at step 3"):

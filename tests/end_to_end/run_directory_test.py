@@ -18,7 +18,7 @@ STEP_KEYS = {
 }
 OTHER_KEYS = {
     "header": {"name": str, "world_size": int, "backend": str, "parameters": int, "active_parameters": int, "total_steps": int,
-               "total_tokens": int, "causal": bool, "recipe": str},
+               "total_tokens": int, "causal": bool, "versions": dict, "build": str, "recipe": str},
     "validation": {"step": int, "stage": str, "tokens": int, "loss": NUMBER, "bits_per_byte": NUMBER},
     "stage": {"stage": str, "sequence_length": int, "first_step": int, "last_step": int},
     "checkpoint": {"step": int, "path": str, "bytes": int, "seconds": NUMBER},
@@ -50,6 +50,9 @@ class RunDirectory(driver.TestCase):
         log = (self.run_dir / "log.txt").read_text()
         for text in ("stage short", "step 9/9", "validation at step", "skipped incomplete step_00000005", "finished at step 9"):
             self.assertIn(text, log)
+        # What became of the tokens: the packing drops and pads none.
+        self.assertIn(f"data: {512 * 6 + 1024 * 3} tokens used", log)
+        self.assertIn("; 0 dropped, 0 padded;", log)
 
     def test_recipe_can_be_run_again(self):
         text = (self.run_dir / "recipe.yaml").read_text()
