@@ -108,7 +108,8 @@ void forward_cuda(ExecContext& ctx, const KdaForward& op, const kda::Dims& dims)
   if (cuda::is_for_kda_hopper(ctx.device(), op)) {
     const TensorView scratch = cuda::take_kda_hopper_scratch(ctx.scratch(), op);
     if (!ctx.is_planning()) {
-      expect_aligned("kda_forward", {{"q", &op.q}, {"k", &op.k}, {"v", &op.v}, {"g", &op.g}, {"o", &op.o}, {"chunk_states", &op.chunk_states}});
+      expect_aligned("kda_forward", {{"q", &op.q}, {"k", &op.k}, {"v", &op.v}, {"g", &op.g}, {"o", &op.o},
+                                     {"chunk_states", &op.chunk_states}});
       cuda::kda_hopper_forward(ctx, op, scratch);
     }
     return;
@@ -128,8 +129,8 @@ void backward_cuda(ExecContext& ctx, const KdaBackward& op, const kda::Dims& dim
   if (cuda::is_for_kda_hopper(ctx.device(), op)) {
     const TensorView scratch = cuda::take_kda_hopper_scratch(ctx.scratch(), op);
     if (!ctx.is_planning()) {
-      expect_aligned("kda_backward", {{"d_o", &op.d_o}, {"q", &op.q}, {"k", &op.k}, {"v", &op.v}, {"g", &op.g}, {"chunk_states", &op.chunk_states},
-                                      {"dq", &op.dq}, {"dk", &op.dk}, {"dv", &op.dv}, {"dg", &op.dg}});
+      expect_aligned("kda_backward", {{"d_o", &op.d_o}, {"q", &op.q}, {"k", &op.k}, {"v", &op.v}, {"g", &op.g},
+                                      {"chunk_states", &op.chunk_states}, {"dq", &op.dq}, {"dk", &op.dk}, {"dv", &op.dv}, {"dg", &op.dg}});
       cuda::kda_hopper_backward(ctx, op, scratch);
     }
     return;

@@ -33,7 +33,8 @@ struct KdaForward {
   TensorView o;              // [tokens, heads, value_dim]
   TensorView final_state;    // [documents, heads, key_dim, value_dim], accurate type; absent: not wanted
   TensorView chunk_states;   // [kda_num_chunks, heads, key_dim, value_dim], accurate type: the state entering each chunk,
-                             // saved for backward; absent: inference only
+                             // saved for backward; absent: inference only. On a Hopper GPU what it holds is for
+                             // kda_backward of the same build alone (kda_hopper.h)
 };
 void kda_forward(ExecContext& ctx, const KdaForward& op);
 // Same arguments and results; chunk_states must be absent.

@@ -67,7 +67,9 @@ Outputs run_on_gpu(const Case& c, ExecContext& ctx) {
   const KdaProblem& in = c.inputs;
   const auto halves = [](const Tensor& x) { return copy_to(to_bf16(x), kGpu); };
   const auto floats = [](const Tensor& x) { return copy_to(to_floats(x), kGpu); };
-  const auto empty = [](DType dtype, const Shape& shape) { return copy_to(dtype == DType::BF16 ? to_bf16(poisoned(DType::F32, shape)) : poisoned(dtype, shape), kGpu); };
+  const auto empty = [](DType dtype, const Shape& shape) {
+    return copy_to(dtype == DType::BF16 ? to_bf16(poisoned(DType::F32, shape)) : poisoned(dtype, shape), kGpu);
+  };
   const Tensor q = halves(in.q), k = halves(in.k), v = halves(in.v), d_o = halves(c.d_o), g = floats(in.g), beta = floats(in.beta);
   const Tensor initial = floats(in.initial_state), dfinal = floats(c.dfinal_state), cu_seqlens = copy_to(in.cu_seqlens, kGpu);
   const Shape wide = in.q.view().shape(), states = in.initial_state.view().shape();
@@ -193,7 +195,8 @@ TEST_CASE("kda on Hopper: a document packed with others is bitwise the document 
     const Outputs got = run_on_gpu(alone, ctx);
     for (const auto& [name, member] : kOutputs) {
       const bool of_document = std::string_view(name).find("state") != std::string_view::npos;
-      const TensorView part = of_document ? (whole.*member).view().slice(0, index, index + 1) : (whole.*member).view().slice(0, begin, begin + lengths[d]);
+      const TensorView all = whole.*member;
+      const TensorView part = of_document ? all.slice(0, index, index + 1) : all.slice(0, begin, begin + lengths[d]);
       INFO("document " << d << ", " << name);
       CHECK(bitwise_equal(part, got.*member));
     }

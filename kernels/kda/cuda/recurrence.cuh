@@ -179,7 +179,8 @@ __device__ __forceinline__ void Recurrence<K, V, kGroups, kEngine, kWalk>::store
 #pragma unroll
     for (int i = 0; i < K / 2; i += 2) {
       const int row = first_row + register_row(i, warp, lane);
-      *reinterpret_cast<float2*>(to + row * K + register_column(i, lane)) = make_float2(s[i] * scale_.back[i / 2 % 2], s[i + 1] * scale_.back[i / 2 % 2]);
+      const float back = scale_.back[i / 2 % 2];
+      *reinterpret_cast<float2*>(to + row * K + register_column(i, lane)) = make_float2(s[i] * back, s[i + 1] * back);
     }
     return;
   }
