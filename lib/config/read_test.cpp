@@ -187,6 +187,12 @@ TEST_CASE("owners add problems at a key or its nearest parent", "[config]") {
   diagnostics.add("optimizer.learning_rate", "is too large");
   diagnostics.add("optimizer.learning_rate", "is too large");
   diagnostics.add(Problem{.file = "corpus.idx", .message = "is cut off"});
+  CHECK(diagnostics.has("optimizer"));
+  CHECK(diagnostics.has("stages.1"));
+  CHECK(diagnostics.has("parallel.data"));
+  for (const char* none : {"stages.0", "stages.1.step", "opt", "data", "parallel.data.x"}) {
+    CHECK_FALSE(diagnostics.has(none));
+  }
   CHECK(diagnostics.text() ==
         "recipe.yaml:1:1: optimizer.learning_rate: is too large\n"
         "recipe.yaml:2:3: parallel.pipeline: must divide the 8 blocks, got 3\n"
