@@ -2,8 +2,8 @@
 // has the definition. Plain pointers and strides, no CUDA headers: the caller owns memory, stream and layout. Each
 // function enqueues its kernels and returns the CUDA error code of the launches, 0 when all is well.
 //
-// Deterministic, and bitwise causal within the limits of README.md: outputs at t depend on nothing after t, and a document
-// packed with others has the same bits as alone.
+// Deterministic, and bitwise causal: outputs at t depend on nothing after t, and a document packed with others has the
+// same bits as alone.
 #pragma once
 
 #include <cstdint>

@@ -179,8 +179,7 @@ __device__ __forceinline__ void Recurrence<K, V, kGroups, kEngine, kWalk>::store
 #pragma unroll
     for (int i = 0; i < K / 2; i += 2) {
       const int row = first_row + register_row(i, warp, lane);
-      const float back = scale_.back[i / 2 % 2];
-      *reinterpret_cast<float2*>(to + row * K + register_column(i, lane)) = make_float2(s[i] * back, s[i + 1] * back);
+      *reinterpret_cast<float2*>(to + row * K + register_column(i, lane)) = make_float2(s[i] * scale_.back[i / 2 % 2], s[i + 1] * scale_.back[i / 2 % 2]);
     }
     return;
   }
@@ -258,9 +257,6 @@ __device__ __forceinline__ void Recurrence<K, V, kGroups, kEngine, kWalk>::compu
       uint32_t v[4][4];
       load_values(v, values, column, lane);
       scale_.template fit<K>(s, sb, v);
-      if constexpr (saves) {
-        stages.put_factors(p_.factors + image_index(step) * V, scale_.back, sb, v, part_ * S::kColumns + warp * 16, lane);
-      }
     }
 #pragma unroll
     for (int k = 0; k < K / 16; ++k) {
@@ -268,6 +264,7 @@ __device__ __forceinline__ void Recurrence<K, V, kGroups, kEngine, kWalk>::compu
     }
     if constexpr (saves) {
       stages.put_state(s, scale_.back, warp, lane);
+      stages.put_factors(p_.factors + image_index(step) * V, scale_.back, part_ * S::kColumns + warp * 16, lane);
     }
     float r[32];
     float o[32];

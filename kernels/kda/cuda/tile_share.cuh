@@ -96,8 +96,7 @@ struct TileShare : TileThread<K> {
   float decay[kTile][2];  // log2 of the decay from the tile's first row to this one
   float first[2];         // log2 of the decay of the tile's first row
 
-  __device__ __forceinline__ TileShare(const FetchedTile<K, Inputs::Ready>& from, const InputParams& p, int head, int rows,
-                                       TileThread<K> t);
+  __device__ __forceinline__ TileShare(const FetchedTile<K, Inputs::Ready>& from, const InputParams& p, int head, int rows, TileThread<K> t);
   __device__ __forceinline__ TileShare(const FetchedTile<K, Inputs::Raw>& from, const InputParams& p, int head, int rows, TileThread<K> t);
   [[nodiscard]] __device__ __forceinline__ float total(int i) const { return first[i] + decay[kTile - 1][i]; }
 

@@ -40,28 +40,12 @@ struct WalkStages {
       stmatrix_transposed(panel.at(16 * n + lane / 16 * 8 + lane % 8, warp % 4 * 16 + lane / 8 % 2 * 8), tiles);
     }
   }
-  // To the factors of the chunk's value columns, `first_row` the warp's first. A column of zeros alone, in state and inputs,
-  // gets 0, since it has no unit. Both are 16-bit fragments of the warp's columns.
-  static __device__ __forceinline__ void put_factors(float* factors, const float (&factor)[2], const uint32_t (&state)[K / 16][4],
-                                                     const uint32_t (&inputs)[4][4], int first_row, int lane) {
+  // To the factors of the chunk's value columns, `first_row` the warp's first.
+  static __device__ __forceinline__ void put_factors(float* factors, const float (&factor)[2], int first_row, int lane) {
     if constexpr (kKept<K> == Format::F16) {
-#pragma unroll
-      for (int i = 0; i < 2; ++i) {
-        uint32_t bits = 0;
-#pragma unroll
-        for (int k = 0; k < K / 16; ++k) {
-          bits |= state[k][i] | state[k][i + 2];
-        }
-#pragma unroll
-        for (int n = 0; n < 4; ++n) {
-          bits |= inputs[n][i] | inputs[n][i + 2];
-        }
-        float used = (bits & 0x7fff7fffU) != 0 ? factor[i] : 0.0F;
-        used = max(used, shuffle_xor(used, 1));
-        used = max(used, shuffle_xor(used, 2));
-        if (lane % 4 == 0) {
-          factors[first_row + lane / 4 + 8 * i] = used;
-        }
+      if (lane % 4 == 0) {
+        factors[first_row + lane / 4] = factor[0];
+        factors[first_row + lane / 4 + 8] = factor[1];
       }
     }
   }
