@@ -38,13 +38,13 @@ nlohmann::ordered_json number(double x) { return std::isfinite(x) ? nlohmann::or
 }  // namespace
 
 std::string head_text() {
-  return fmt::format("{:>6}{:>6}{:>6}{:>12}{:>10}{:>11}{:>11}{:>14}{:>11}  {}\n", "bound", "tile", "type", "reciprocal", "overflow", "underflow",
-                     "o, state", "dq, dk, dv", "dg, dbeta", "verdict");
+  return fmt::format("{:>6}{:>6}{:>6}{:>11}{:>9}{:>10}{:>10}{:>11}{:>10}  {}\n", "bound", "tile", "type", "reciprocal", "overflow", "underflow",
+                     "o, state", "dq,dk,dv", "dg,dbeta", "verdict");
 }
 
 std::string row_text(const ScanRow& row) {
   const FactorRange& r = row.range;
-  return fmt::format("{:>6g}{:>6}{:>6}{:>12}{:>10}{:>11}{:>11}{:>14}{:>11}  {}: {}\n", row.setting.bound, row.setting.tile, name_of(row.setting.precision),
+  return fmt::format("{:>6.4g}{:>6}{:>6}{:>11}{:>9}{:>10}{:>10}{:>11}{:>10}  {}: {}\n", row.setting.bound, row.setting.tile, name_of(row.setting.precision),
                      fmt::format("e^{:.4g}", r.log_reciprocal), share_text(r.overflows, r.columns), share_text(r.underflows, r.rows),
                      error_text(largest(row, {Output::O, Output::FinalState})),
                      error_text(largest(row, {Output::DQ, Output::DK, Output::DV, Output::DInitialState})),
@@ -71,7 +71,7 @@ nlohmann::ordered_json to_json(const ScanRow& row) {
 }
 
 std::string not_offered_text(const Setting& s) {
-  return fmt::format("{:>6g}{:>6}{:>6}  not run: the kernels compute in bf16 with tiles of 16 rows\n", s.bound, s.tile, name_of(s.precision));
+  return fmt::format("{:>6.4g}{:>6}{:>6}  not run: the kernels compute in bf16 with tiles of 16 rows\n", s.bound, s.tile, name_of(s.precision));
 }
 
 nlohmann::ordered_json not_offered_json(const Setting& s) {

@@ -39,8 +39,8 @@ void note_excess(const ScanProblem& problem, const Errors& errors, const Outputs
     const bool is_rounding = std::isfinite(errors[output]) && errors[output] <= kBlame * (*rounding)[output];
     std::string& text = is_rounding ? row.excess : row.fault;
     if (text.empty()) {
-      text = error_text(output, errors[output], problem.name);
-      text += is_rounding ? fmt::format(", by rounding alone: {:.1e} with unlimited range", (*rounding)[output]) : "";
+      text = is_rounding ? fmt::format("by rounding alone {} is off by {:.1e} ({})", kOutputNames[output], errors[output], problem.name)
+                         : error_text(output, errors[output], problem.name);
     }
   }
 }
