@@ -54,6 +54,39 @@ std::string pair_problem(const SafetensorsEntry& packed, const SafetensorsEntry&
   return scale.shape == wanted ? "" : fmt::format("scales of the codes {} must be {}, got {}", text(packed.shape), text(wanted), text(scale.shape));
 }
 
+// So that products of sizes fit into 63 bits, and nobody lists the tensors of a model that the files cannot hold. The largest
+// released sizes are the vocabulary of 163,840 and 92 layers of 896 experts.
+void require_plausible(const ModelOptions& m, int64_t tensors, const fs::path& config) {
+  constexpr int64_t kLargest = int64_t{1} << 19;
+  constexpr int64_t kMostExperts = int64_t{1} << 24;
+  const std::initializer_list<std::pair<const char*, int64_t>> sizes{
+      {"vocab_size", m.vocab_size},
+      {"hidden_size", m.hidden_size},
+      {"num_attention_heads", m.num_attention_heads},
+      {"q_lora_rank", m.q_lora_rank.value_or(0)},
+      {"kv_lora_rank", m.kv_lora_rank},
+      {"qk_nope_head_dim", m.qk_nope_head_dim},
+      {"qk_rope_head_dim", m.qk_rope_head_dim},
+      {"v_head_dim", m.v_head_dim},
+      {"linear_attn_config.num_heads", m.linear_attn_config.num_heads},
+      {"linear_attn_config.head_dim", m.linear_attn_config.head_dim},
+      {"linear_attn_config.short_conv_kernel_size", m.linear_attn_config.short_conv_kernel_size},
+      {"intermediate_size", m.intermediate_size},
+      {"num_experts", m.num_experts},
+      {"num_shared_experts", m.num_shared_experts},
+      {"moe_intermediate_size", m.moe_intermediate_size},
+      {"routed_expert_hidden_size", m.routed_expert_hidden_size.value_or(0)}};
+  for (const auto& [name, size] : sizes) {
+    if (size > kLargest) {
+      throw ConversionError("{}: {} is {}, more than any model has ({} at most)", config.string(), name, size, kLargest);
+    }
+  }
+  if (m.num_hidden_layers > tensors || m.num_hidden_layers * m.num_experts > kMostExperts) {
+    throw ConversionError("{}: {} layers of {} experts cannot be in files of {} tensors", config.string(), m.num_hidden_layers, m.num_experts,
+                          tensors);
+  }
+}
+
 }  // namespace
 
 ReleasedDirectory::ReleasedDirectory(const fs::path& directory) : path_(directory) {
@@ -75,6 +108,7 @@ ReleasedDirectory::ReleasedDirectory(const fs::path& directory) : path_(director
   }
   compare_with_index(all);
   join_pairs(std::move(all));
+  require_plausible(options_, std::ssize(tensors_), config);
 }
 
 void ReleasedDirectory::open_files() {

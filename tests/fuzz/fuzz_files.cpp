@@ -245,12 +245,14 @@ int fuzz(const Target& target, const Options& options) {
       refused += outcome == Outcome::Refused ? 1 : 0;
       accepted += is_changed && outcome == Outcome::Accepted ? 1 : 0;
     } catch (const std::exception& error) {
-      std::cerr << fmt::format("target {}, input {}: {}\n", target.name, number, error.what());
+      const std::string kept = fmt::format("fuzz_{}_{}", target.name, number);
+      copy_directory(path, kept);
+      std::cerr << fmt::format("target {}, input {}, kept in {}: {}\n", target.name, number, kept, error.what());
       return 1;
     }
   }
-  std::cout << fmt::format("{}: {} inputs, {} refused with a message, {} read although different, {} as they were\n", target.name, options.inputs, refused,
-                           accepted, options.inputs - refused - accepted);
+  std::cout << fmt::format("{}: {} inputs, {} refused with a message, {} read although different, {} as they were\n", target.name,
+                           options.inputs, refused, accepted, options.inputs - refused - accepted);
   return 0;
 }
 
