@@ -151,8 +151,7 @@ TEST_CASE("tensors of a device are read by the thread that began the save alone"
     piece.data = TensorView(piece.data.raw(), piece.data.dtype(), piece.data.shape(), gpu);
     bytes += piece.data.bytes();
   }
-  saver.begin(run.path(), std::move(content));
-  CHECK(moved <= kStagingBytes);
+  saver.begin(run.path(), std::move(content));  // copies what finds room, which the thread makes meanwhile
   saver.release_tensors();
   CHECK(moved == bytes);
   const std::optional<FinishedSave> finished = saver.finish();
