@@ -33,7 +33,7 @@ expect "an error of one rank ends the job with its exit code" 6 "$mpiexec" "$fla
 prints 1 "shard 3 is cut off"
 
 expect "an agreed error ends all ranks with its exit code" 6 "$mpiexec" "$flag" 3 "$program" agreed
-prints 1 "[rank 1] shard 3 is cut off"
+prints 1 "[rank 1 $(uname -n)] shard 3 is cut off"  # once, though agreeing names the rank too
 
 expect "a hang ends with the watchdog's exit code" 124 "$mpiexec" "$flag" 2 "$program" hang
 prints 1 "in phase 'load data'"
