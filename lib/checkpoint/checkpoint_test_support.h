@@ -3,6 +3,7 @@
 
 #include <cstring>
 #include <filesystem>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -137,6 +138,21 @@ inline std::vector<NamedTensor> load_state(const std::filesystem::path& checkpoi
     load_tensors(comm, reader, {.pieces = pieces_of(state, rank, size)});
   });
   return state;
+}
+
+inline const auto kIgnore = [](const std::string&) {};
+
+// The message of the CheckpointError that `work` throws on each of two ranks.
+inline std::vector<std::string> errors_on_two_ranks(const std::function<void(HostComm&, int)>& work) {
+  std::vector<std::string> errors(2);
+  run_ranks(2, [&](HostComm& comm, int rank) {
+    try {
+      work(comm, rank);
+    } catch (const CheckpointError& error) {
+      errors[static_cast<size_t>(rank)] = error.what();
+    }
+  });
+  return errors;
 }
 
 }  // namespace longhaul::checkpoint_test

@@ -21,8 +21,6 @@ namespace fs = std::filesystem;
 
 namespace {
 
-const auto kIgnore = [](const std::string&) {};
-
 // The signal that ended a child which ran `work`; 0 when it ran to its end.
 int signal_in_child(const std::function<void()>& work) {
   const pid_t child = ::fork();

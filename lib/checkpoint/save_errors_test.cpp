@@ -22,21 +22,6 @@ using Catch::Matchers::ContainsSubstring;
 
 namespace {
 
-const auto kIgnore = [](const std::string&) {};
-
-// The message of the CheckpointError that `work` throws on each of two ranks.
-std::vector<std::string> errors_on_two_ranks(const std::function<void(HostComm&, int)>& work) {
-  std::vector<std::string> errors(2);
-  run_ranks(2, [&](HostComm& comm, int rank) {
-    try {
-      work(comm, rank);
-    } catch (const CheckpointError& error) {
-      errors[static_cast<size_t>(rank)] = error.what();
-    }
-  });
-  return errors;
-}
-
 // The wait status of a child process that runs `work` and then ends by exit(), with code 1 when it threw. Under the
 // address sanitizer by _exit(), because HDF5 loses memory of its own in a close that fails.
 int end_of_child(const std::function<void()>& work) {

@@ -14,21 +14,6 @@ using Catch::Matchers::ContainsSubstring;
 
 namespace {
 
-const auto kIgnore = [](const std::string&) {};
-
-// The message of the CheckpointError that `work` throws on each of two ranks.
-std::vector<std::string> errors_on_two_ranks(const std::function<void(HostComm&, int)>& work) {
-  std::vector<std::string> errors(2);
-  run_ranks(2, [&](HostComm& comm, int rank) {
-    try {
-      work(comm, rank);
-    } catch (const CheckpointError& error) {
-      errors[static_cast<size_t>(rank)] = error.what();
-    }
-  });
-  return errors;
-}
-
 void save_on(int size, const std::filesystem::path& run, const std::vector<NamedTensor>& state, int64_t step) {
   run_ranks(size, [&](HostComm& comm, int rank) { save_checkpoint(comm, run, content_of(state, step, rank, size)); });
 }
