@@ -33,7 +33,8 @@ struct FloatSums {
 };
 
 // Neighbouring threads take neighbouring addresses, whichever dimension they lie along.
-__device__ inline void load_float_stage(float (&stage)[kFloatDepth][kFloatTile + 4], const FloatFactor& f, int64_t k_begin, int64_t k_limit) {
+__device__ inline void load_float_stage(float (&stage)[kFloatDepth][kFloatTile + 4], const FloatFactor& f, int64_t k_begin,
+                                        int64_t k_limit) {
   const bool along_k = f.k_stride == 1;
   for (int e = static_cast<int>(threadIdx.x); e < kFloatDepth * kFloatTile; e += 256) {
     const int i = along_k ? e / kFloatDepth : e % kFloatTile, k = along_k ? e % kFloatDepth : e / kFloatTile;

@@ -69,7 +69,8 @@ void measure(Rows kind, int64_t experts, int64_t in, int64_t out) {
     return tensor;
   };
   const Tensor x = random({kRows, in}, 1), weight = random({experts, out, in}, 0.05), dy = random({kRows, out}, 1);
-  const Tensor y = random({kRows, out}, 1), dx = random({kRows, in}, 1), dweight = copy_to(Tensor::zeros(DType::F32, {experts, out, in}), kGpu);
+  const Tensor y = random({kRows, out}, 1), dx = random({kRows, in}, 1);
+  const Tensor dweight = copy_to(Tensor::zeros(DType::F32, {experts, out, in}), kGpu);
   const Tensor offsets = copy_to(Tensor::from(bounds_of(kind, experts), {experts + 1}), kGpu);
   const double flops = 2.0 * static_cast<double>(kRows) * static_cast<double>(in) * static_cast<double>(out);
   for (const cuda::TensorCores cores : {cuda::TensorCores::Warp, cuda::TensorCores::Best}) {
@@ -78,11 +79,14 @@ void measure(Rows kind, int64_t experts, int64_t in, int64_t out) {
       (with_dx ? op.dx : op.dweight) = with_dx ? dx : dweight;
       return gpu_seconds(cuda, [&] { cuda::grouped_linear_backward(ctx, op, cores); });
     };
-    const double forward = gpu_seconds(cuda, [&] { cuda::grouped_linear_forward(ctx, {.x = x, .weight = weight, .offsets = offsets, .y = y}, cores); });
-    const double set = backward(true, Accumulate::Overwrite), added = backward(true, Accumulate::Add), weights = backward(false, Accumulate::Overwrite);
+    const GroupedLinearForward op{.x = x, .weight = weight, .offsets = offsets, .y = y};
+    const double forward = gpu_seconds(cuda, [&] { cuda::grouped_linear_forward(ctx, op, cores); });
+    const double set = backward(true, Accumulate::Overwrite), added = backward(true, Accumulate::Add);
+    const double weights = backward(false, Accumulate::Overwrite);
     const auto text = [&](double seconds) { return fmt::format("{:6.1f} us {:5.1f} TFLOP/s", seconds * 1e6, flops / seconds * 1e-12); };
-    fmt::print("{:<8} {:>3} experts {:>4} -> {:<4} {:<9}: forward {}; dx {}; dx added {}; dW {}\n", kRowsNames[static_cast<int>(kind)], experts, in, out,
-               cores == cuda::TensorCores::Warp ? "mma.sync" : "best", text(forward), text(set), text(added), text(weights));
+    fmt::print("{:<8} {:>3} experts {:>4} -> {:<4} {:<9}: forward {}; dx {}; dx added {}; dW {}\n", kRowsNames[static_cast<int>(kind)],
+               experts, in, out, cores == cuda::TensorCores::Warp ? "mma.sync" : "best", text(forward), text(set), text(added),
+               text(weights));
   }
 }
 

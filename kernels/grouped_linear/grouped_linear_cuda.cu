@@ -141,8 +141,8 @@ dim3 tiles(int64_t columns, int64_t row_tiles, int tile, int64_t experts = 1) {
 }
 
 template <class T>
-void rows_product(ExecContext& ctx, const char* op, const TensorView& x, const TensorView& weight, const TensorView& offsets, const TensorView& y,
-                  bool forward, bool adds) {
+void rows_product(ExecContext& ctx, const char* op, const TensorView& x, const TensorView& weight, const TensorView& offsets,
+                  const TensorView& y, bool forward, bool adds) {
   const int64_t out = weight.size(1), in = weight.size(2), experts = weight.size(0), rows = x.size(0);
   const RowsProduct<T> p{typed<T>(x), x.stride(0), typed<T>(weight), out, in, offsets.data<int64_t>(), experts, typed<T>(y), y.stride(0),
                          forward ? out : in, forward ? in : out, forward, adds};
@@ -166,7 +166,8 @@ void rows_product(ExecContext& ctx, const char* op, const TensorView& x, const T
 }
 
 template <class T>
-void weight_product(ExecContext& ctx, const char* op, const TensorView& dy, const TensorView& x, const TensorView& offsets, const TensorView& dweight) {
+void weight_product(ExecContext& ctx, const char* op, const TensorView& dy, const TensorView& x, const TensorView& offsets,
+                    const TensorView& dweight) {
   const int64_t out = dweight.size(1), in = dweight.size(2), experts = dweight.size(0);
   const WeightProduct<T> p{typed<T>(dy), dy.stride(0), typed<T>(x), x.stride(0), offsets.data<int64_t>(), dweight.data<float>(), out, in};
   if (dweight.numel() == 0 || x.size(0) == 0) {
@@ -178,11 +179,13 @@ void weight_product(ExecContext& ctx, const char* op, const TensorView& dy, cons
   } else {
     constexpr int kBytes = kSharedBytes<Inner::AcrossK, Inner::AcrossK>;
     const bool aligned = is_wide({&dy, &x});
-    launch_tensor(ctx, op, aligned ? weight_tensor_kernel<true> : weight_tensor_kernel<false>, tiles(in, ceil_div(out, kTile), kTile, experts), kBytes, p);
+    const dim3 grid = tiles(in, ceil_div(out, kTile), kTile, experts);
+    launch_tensor(ctx, op, aligned ? weight_tensor_kernel<true> : weight_tensor_kernel<false>, grid, kBytes, p);
   }
 }
 
-bool uses_warpgroups(ExecContext& ctx, TensorCores cores, const TensorView& x, const TensorView& weight, std::initializer_list<const TensorView*> views) {
+bool uses_warpgroups(ExecContext& ctx, TensorCores cores, const TensorView& x, const TensorView& weight,
+                     std::initializer_list<const TensorView*> views) {
   return cores == TensorCores::Best && x.dtype() == DType::BF16 && fits_warpgroup(ctx, x.size(0), weight.size(0), views);
 }
 
@@ -191,10 +194,13 @@ bool uses_warpgroups(ExecContext& ctx, TensorCores cores, const TensorView& x, c
 void grouped_linear_forward(ExecContext& ctx, const GroupedLinearForward& op, TensorCores cores) {
   constexpr const char* kName = "grouped_linear_forward";
   if (uses_warpgroups(ctx, cores, op.x, op.weight, {&op.x, &op.weight, &op.y})) {
-    rows_warpgroup(ctx, kName, {.x = op.x, .weight = op.weight, .offsets = op.offsets, .y = op.y, .use = WeightUse::Forward, .accumulate = Accumulate::Overwrite});
+    rows_warpgroup(ctx, kName, {.x = op.x, .weight = op.weight, .offsets = op.offsets, .y = op.y, .use = WeightUse::Forward,
+                                .accumulate = Accumulate::Overwrite});
     return;
   }
-  dispatch_compute(op.x.dtype(), kName, [&](auto zero) { rows_product<decltype(zero)>(ctx, kName, op.x, op.weight, op.offsets, op.y, true, false); });
+  dispatch_compute(op.x.dtype(), kName, [&](auto zero) {
+    rows_product<decltype(zero)>(ctx, kName, op.x, op.weight, op.offsets, op.y, true, false);
+  });
 }
 
 void grouped_linear_backward(ExecContext& ctx, const GroupedLinearBackward& op, TensorCores cores) {
@@ -203,7 +209,8 @@ void grouped_linear_backward(ExecContext& ctx, const GroupedLinearBackward& op, 
     using T = decltype(zero);
     if (op.dx.is_present()) {
       if (uses_warpgroups(ctx, cores, op.x, op.weight, {&op.dy, &op.weight, &op.dx})) {
-        rows_warpgroup(ctx, kName, {.x = op.dy, .weight = op.weight, .offsets = op.offsets, .y = op.dx, .use = WeightUse::Backward, .accumulate = op.accumulate_dx});
+        rows_warpgroup(ctx, kName, {.x = op.dy, .weight = op.weight, .offsets = op.offsets, .y = op.dx, .use = WeightUse::Backward,
+                                    .accumulate = op.accumulate_dx});
       } else {
         rows_product<T>(ctx, kName, op.dy, op.weight, op.offsets, op.dx, false, op.accumulate_dx == Accumulate::Add);
       }

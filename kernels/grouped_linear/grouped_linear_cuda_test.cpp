@@ -55,7 +55,8 @@ void backward(ExecContext& ctx, const GroupedLinearBackward& op, cuda::TensorCor
 }
 
 // weight_bound: on the weight gradients, which are sums over rows in fp32.
-void check_case(const std::vector<int64_t>& bounds, int64_t in, int64_t out, DType dtype, cuda::TensorCores cores, double weight_bound = kFloatBound) {
+void check_case(const std::vector<int64_t>& bounds, int64_t in, int64_t out, DType dtype, cuda::TensorCores cores,
+                double weight_bound = kFloatBound) {
   const auto experts = static_cast<int64_t>(bounds.size()) - 1;
   Parity p(fmt::format("grouped_linear{} {}x{}x{}", cores == cuda::TensorCores::Warp ? "/warp" : "", experts, in, out), dtype);
   const int64_t rows = bounds.back() + 5;  // five belong to nobody
@@ -89,7 +90,8 @@ void check_case(const std::vector<int64_t>& bounds, int64_t in, int64_t out, DTy
 
 TEST_CASE("grouped_linear on the GPU equals the CPU", "[grouped_linear][cuda]") {
   for (const auto& [experts, scale, in, out] :
-       {std::tuple<int64_t, int64_t, int64_t, int64_t>{40, 200, 128, 192}, {5, 300, 200, 72}, {3, 40, 13, 7}, {70, 3, 64, 32}, {4, 0, 8, 8}}) {
+       {std::tuple<int64_t, int64_t, int64_t, int64_t>{40, 200, 128, 192},
+        {5, 300, 200, 72}, {3, 40, 13, 7}, {70, 3, 64, 32}, {4, 0, 8, 8}}) {
     check_case(offsets_of(experts, scale), in, out, DType::F32, cuda::TensorCores::Best);
     check_case(offsets_of(experts, scale), in, out, DType::BF16, cuda::TensorCores::Best);
     check_case(offsets_of(experts, scale), in, out, DType::BF16, cuda::TensorCores::Warp);

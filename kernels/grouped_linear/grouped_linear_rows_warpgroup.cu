@@ -3,34 +3,17 @@
 // the same rows and different columns, so that rows come from memory once.
 #include "kernels/grouped_linear/grouped_linear_warpgroup.h"
 #include "kernels/grouped_linear/tensor_map.h"
+#include "kernels/grouped_linear/warpgroup_results.cuh"
 #include "kernels/grouped_linear/warpgroup_tiles.cuh"
 
 namespace longhaul::cuda {
-namespace warpgroup {
-
-// Sixteen rows of a warp, 64 columns, in shared memory, so that rows are read and written 16 bytes at a time. Units are permuted
-// by the row number: neither way meets a bank twice.
-struct Results {
-  uint32_t base;
-
-  __device__ __forceinline__ uint32_t at(int row, int unit) const {
-    return base + static_cast<uint32_t>(row * kRowBytes + (unit ^ (row % 8)) * 16);
-  }
-  // Where the thread has row `row` and the pair of columns 8 unit + me.column.
-  __device__ __forceinline__ uint32_t pair(int row, int unit, const Consumer& me) const {
-    return at(row, unit) + static_cast<uint32_t>(me.column) * 2;
-  }
-};
-
-}  // namespace warpgroup
-
 namespace {
 
 using namespace gpu;
 using namespace warpgroup;
 
 struct RowsWork {
-  CUtensorMap x, weight;
+  CUtensorMap x, weight, y_map;
   const int64_t* offsets;
   BF16* y;
   int64_t y_stride;
@@ -97,77 +80,20 @@ __device__ __forceinline__ void produce_rows(const int2* table, const RowsWork& 
   });
 }
 
-[[maybe_unused]] __device__ __forceinline__ void store_pair(uint32_t at, float low, float high) {
-  uint32_t pair;
-  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
-  asm volatile("st.shared.b32 [%0], %1;" ::"r"(at), "r"(pair) : "memory");
-}
-[[maybe_unused]] __device__ __forceinline__ uint32_t load_pair(uint32_t at) {
-  uint32_t pair;
-  asm volatile("ld.shared.b32 %0, [%1];" : "=r"(pair) : "r"(at) : "memory");
-  return pair;
-}
-[[maybe_unused]] __device__ __forceinline__ void store_unit(uint32_t at, const uint4& x) {
-  asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(at), "r"(x.x), "r"(x.y), "r"(x.z), "r"(x.w) : "memory");
-}
-[[maybe_unused]] __device__ __forceinline__ uint4 load_unit(uint32_t at) {
-  uint4 x;
-  asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];" : "=r"(x.x), "=r"(x.y), "=r"(x.z), "=r"(x.w) : "r"(at) : "memory");
-  return x;
-}
-
-// The warp's 16 rows of the sums, from row `first` and column `column` on; `rows` and `columns` of them exist.
-template <int N, Accumulate kInto>
-__device__ __forceinline__ void write_rows(const float (&sums)[N / 2], const RowsWork& p, const Results& results, const Consumer& me, int64_t first,
-                                           int rows, int column, int columns) {
-  const int row = me.lane / 8, unit = me.lane % 8;  // of wide accesses; and rows 4, 8, 12 further
-  BF16* y = p.y + (first + row) * p.y_stride + column + unit * 8;
-#pragma unroll
-  for (int slab = 0; slab < N / kSlabWidth; ++slab) {
-    const auto exists = [&](int i) { return row + 4 * i < rows && slab * kSlabWidth + unit * 8 < columns; };
-    if constexpr (kInto == Accumulate::Add) {
-#pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        if (exists(i)) {
-          store_unit(results.at(row + 4 * i, unit), *reinterpret_cast<const uint4*>(y + 4 * i * p.y_stride + slab * kSlabWidth));
-        }
-      }
-      __syncwarp();
-    }
-#pragma unroll
-    for (int j = 0; j < 8; ++j) {
-#pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        const uint32_t at = results.pair(me.row + 8 * half, j, me);
-        float low = sums[slab * 32 + 4 * j + 2 * half], high = sums[slab * 32 + 4 * j + 2 * half + 1];
-        if constexpr (kInto == Accumulate::Add) {
-          const uint32_t old = load_pair(at);
-          low += __uint_as_float(old << 16);
-          high += __uint_as_float(old & 0xffff0000u);
-        }
-        store_pair(at, low, high);
-      }
-    }
-    __syncwarp();
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      if (exists(i)) {
-        *reinterpret_cast<uint4*>(y + 4 * i * p.y_stride + slab * kSlabWidth) = load_unit(results.at(row + 4 * i, unit));
-      }
-    }
-    __syncwarp();
-  }
-}
-
 template <int N, Along kWeight, Accumulate kInto>
 __device__ __forceinline__ void consume_rows(const int2* table, const RowsWork& p, Ring<N> ring) {
   const Consumer me;
   const Results results{ring.base + Shared<N>::kResults + static_cast<uint32_t>(me.warp) * kWarpBytes};
   for_each_tile<N>(table, p, [&](int, int first, int rows, int column) {
+    const WarpRows to{p.y, p.y_stride, first + me.warp * 16, rows - me.warp * 16, column, p.columns - column};
+    OldRows<kInto> old;
+    old.load(0, to, me);
+    old.prefetch(N / kSlabWidth, to, me);
     float sums[N / 2];
     multiply_tile<N, Along::K, kWeight>(sums, ring, p.steps, me, [](int, const Ring<N>&) {});
-    write_rows<N, kInto>(sums, p, results, me, first + me.warp * 16, rows - me.warp * 16, column, p.columns - column);
+    write_rows<N, kInto>(sums, old, results, p.y_map, to, me);
   });
+  finish_stores();
 }
 
 template <int N, Along kWeight, Accumulate kInto>
@@ -184,12 +110,12 @@ __global__ void __launch_bounds__(kBlockThreads, 1) rows_warpgroup_kernel(const 
   }
   __syncthreads();
   if (threadIdx.x < 128) {
-    fewer_registers<40>();
+    fewer_registers<24>();
     if (threadIdx.x == 0) {
       produce_rows<N, kWeight>(table, p, ring);
     }
   } else {
-    more_registers<232>();
+    more_registers<240>();
     consume_rows<N, kWeight, kInto>(table, p, ring);
   }
 #endif
@@ -197,20 +123,24 @@ __global__ void __launch_bounds__(kBlockThreads, 1) rows_warpgroup_kernel(const 
 
 template <int N, Along kWeight, Accumulate kInto>
 void start(ExecContext& ctx, const char* op, const RowsWarpgroup& a) {
-  const int64_t experts = a.weight.size(0), out = a.weight.size(1), in = a.weight.size(2), rows = a.x.size(0), depth = a.x.size(1);
+  const int64_t experts = a.weight.size(0), out = a.weight.size(1), in = a.weight.size(2), rows = a.x.size(0);
   const int64_t columns = a.y.size(1), column_tiles = ceil_div(columns, N);
+  const auto boxes = [&](const TensorView& view, int box_rows) {
+    return make_tensor_map({.data = typed<BF16>(view), .columns = view.size(1), .rows = rows, .row_stride = view.stride(0),
+                            .box_columns = kSlabWidth, .box_rows = box_rows});
+  };
   const RowsWork p{
-      .x = make_tensor_map({.data = typed<BF16>(a.x), .columns = depth, .rows = rows, .matrices = 1, .row_stride = a.x.stride(0), .matrix_stride = 0,
-                            .box_columns = kDepth, .box_rows = kTileRows}),
-      .weight = make_tensor_maps({.data = typed<BF16>(a.weight), .columns = in, .rows = out, .matrices = experts, .row_stride = in,
-                                  .matrix_stride = out * in, .box_columns = kSlabWidth, .box_rows = kWeight == Along::K ? N : kDepth}),
+      .x = boxes(a.x, kTileRows),
+      .weight = make_tensor_maps({.data = typed<BF16>(a.weight), .columns = in, .rows = out, .row_stride = in, .box_columns = kSlabWidth,
+                                  .box_rows = kWeight == Along::K ? N : kDepth, .matrices = experts, .matrix_stride = out * in}),
+      .y_map = boxes(a.y, 16),
       .offsets = a.offsets.data<int64_t>(),
       .y = typed<BF16>(a.y),
       .y_stride = a.y.stride(0),
       .experts = static_cast<int>(experts),
       .columns = static_cast<int>(columns),
       .column_tiles = static_cast<int>(column_tiles),
-      .steps = static_cast<int>(ceil_div(depth, kDepth))};
+      .steps = static_cast<int>(ceil_div(a.x.size(1), kDepth))};
   const int64_t most_tiles = (ceil_div(rows, kTileRows) + experts) * column_tiles;
   const auto blocks = static_cast<unsigned>(std::min<int64_t>(most_tiles, ctx.cuda_context().multiprocessors()));
   const int64_t bytes = Shared<N>::bytes(experts);

@@ -4,6 +4,8 @@
 // rows, and each element is added to the gradient once, so results repeat bit for bit.
 #include "kernels/grouped_linear/grouped_linear_warpgroup.h"
 #include "kernels/grouped_linear/tensor_map.h"
+#include "kernels/grouped_linear/warpgroup_order.cuh"
+#include "kernels/grouped_linear/warpgroup_sums.cuh"
 #include "kernels/grouped_linear/warpgroup_tiles.cuh"
 
 namespace longhaul::cuda {
@@ -16,26 +18,31 @@ struct WeightWork {
   CUtensorMap dy, x;
   const int64_t* offsets;
   float* dweight;  // [experts, out, in]
-  int out, in, row_tiles, column_tiles, tiles;  // row tiles along out, column tiles along in, tiles of all experts
+  int experts, out, in, row_tiles, column_tiles, tiles;  // row tiles along out, column tiles along in, tiles of all experts
 };
 
 // Calls fn(expert, first row of its rows, rows, first of out, first of in) for the tiles of this block that have rows.
 template <int N, class Fn>
-__device__ __forceinline__ void for_each_tile(const WeightWork& p, Fn&& fn) {
-  for (int tile = static_cast<int>(blockIdx.x); tile < p.tiles; tile += static_cast<int>(gridDim.x)) {
-    const int column = tile % p.column_tiles, rest = tile / p.column_tiles, row = rest % p.row_tiles, expert = rest / p.row_tiles;
-    const int begin = static_cast<int>(p.offsets[expert]), rows = static_cast<int>(p.offsets[expert + 1]) - begin;
+__device__ __forceinline__ void for_each_tile(const Order& order, const WeightWork& p, Fn&& fn) {
+  const int blocks = static_cast<int>(gridDim.x), block = static_cast<int>(blockIdx.x);
+  for (int round = 0; round * blocks < p.tiles; ++round) {
+    const int tile = round * blocks + (round % 2 == 0 ? block : blocks - 1 - block);
+    if (tile >= p.tiles) {
+      continue;
+    }
+    const int column = tile % p.column_tiles, rest = tile / p.column_tiles, row = rest % p.row_tiles;
+    const int expert = order.experts[rest / p.row_tiles], rows = order.rows[expert];
     if (rows > 0) {
-      fn(expert, begin, rows, row * kTileRows, column * N);
+      fn(expert, static_cast<int>(p.offsets[expert]), rows, row * kTileRows, column * N);
     }
   }
 }
 
 template <int N>
-__device__ __forceinline__ void produce(const WeightWork& p, Ring<N> ring) {
+__device__ __forceinline__ void produce(const Order& order, const WeightWork& p, Ring<N> ring) {
   prefetch_map(p.dy);
   prefetch_map(p.x);
-  for_each_tile<N>(p, [&](int, int begin, int rows, int first_out, int first_in) {
+  for_each_tile<N>(order, p, [&](int, int begin, int rows, int first_out, int first_in) {
     for (int row = 0; row < rows; row += kDepth, ring.advance()) {
       ring.open();
 #pragma unroll
@@ -64,15 +71,10 @@ __device__ __forceinline__ void clear_tail(const Ring<N>& ring, int rows) {
   asm volatile("bar.sync 1, %0;" ::"n"(kConsumerThreads) : "memory");
 }
 
-// Nobody else adds to these elements: additions that do not wait for the old value give the same bits.
-[[maybe_unused]] __device__ __forceinline__ void add_pair(float* at, float low, float high) {
-  asm volatile("red.global.add.v2.f32 [%0], {%1, %2};" ::"l"(at), "f"(low), "f"(high) : "memory");
-}
-
 template <int N>
-__device__ __forceinline__ void consume(const WeightWork& p, Ring<N> ring) {
+__device__ __forceinline__ void consume(const Order& order, const WeightWork& p, Ring<N> ring) {
   const Consumer me;
-  for_each_tile<N>(p, [&](int expert, int, int rows, int first_out, int first_in) {
+  for_each_tile<N>(order, p, [&](int expert, int, int rows, int first_out, int first_in) {
     float sums[N / 2];
     const int steps = (rows + kDepth - 1) / kDepth;
     multiply_tile<N, Along::Other, Along::Other>(sums, ring, steps, me, [&](int step, const Ring<N>& at) {
@@ -80,17 +82,7 @@ __device__ __forceinline__ void consume(const WeightWork& p, Ring<N> ring) {
         clear_tail(at, rows - step * kDepth);
       }
     });
-    const int row = first_out + me.warp * 16 + me.row, column = first_in + me.column;
-    float* to = p.dweight + (int64_t{expert} * p.out + row) * p.in + column;
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {
-#pragma unroll
-      for (int j = 0; j < N / 8; ++j) {
-        if (row + 8 * half < p.out && column + 8 * j < p.in) {
-          add_pair(to + int64_t{8} * half * p.in + 8 * j, sums[4 * j + 2 * half], sums[4 * j + 2 * half + 1]);
-        }
-      }
-    }
+    add_sums<N>(sums, {p.dweight + int64_t{expert} * p.out * p.in, p.out, p.in}, first_out + me.warp * 16 + me.row, first_in, me);
   });
 }
 
@@ -98,19 +90,22 @@ template <int N>
 __global__ void __launch_bounds__(kBlockThreads, 1) weight_warpgroup_kernel(const __grid_constant__ WeightWork p) {
 #if LH_GROUPED_SM90A
   extern __shared__ __align__(1024) unsigned char memory[];
+  int* table = reinterpret_cast<int*>(memory + Shared<N>::kTable);
+  const Order order{table, table + p.experts};
   Ring<N> ring(address_of(memory));
+  order.fill(p.offsets, p.experts);
   if (threadIdx.x == 0) {
     ring.init();
   }
   __syncthreads();
   if (threadIdx.x < 128) {
-    fewer_registers<40>();
+    fewer_registers<24>();
     if (threadIdx.x == 0) {
-      produce(p, ring);
+      produce(order, p, ring);
     }
   } else {
-    more_registers<232>();
-    consume(p, ring);
+    more_registers<240>();
+    consume(order, p, ring);
   }
 #endif
 }
@@ -120,20 +115,21 @@ void start(ExecContext& ctx, const char* op, const WeightWarpgroup& a) {
   const int64_t experts = a.dweight.size(0), out = a.dweight.size(1), in = a.dweight.size(2), rows = a.x.size(0);
   const int64_t row_tiles = ceil_div(out, kTileRows), column_tiles = ceil_div(in, N), tiles = experts * row_tiles * column_tiles;
   const auto boxes = [&](const TensorView& view) {
-    return make_tensor_map({.data = typed<BF16>(view), .columns = view.size(1), .rows = rows, .matrices = 1, .row_stride = view.stride(0),
-                            .matrix_stride = 0, .box_columns = kSlabWidth, .box_rows = kDepth});
+    return make_tensor_map({.data = typed<BF16>(view), .columns = view.size(1), .rows = rows, .row_stride = view.stride(0),
+                            .box_columns = kSlabWidth, .box_rows = kDepth});
   };
   const WeightWork p{.dy = boxes(a.dy),
                      .x = boxes(a.x),
                      .offsets = a.offsets.data<int64_t>(),
                      .dweight = a.dweight.data<float>(),
+                     .experts = static_cast<int>(experts),
                      .out = static_cast<int>(out),
                      .in = static_cast<int>(in),
                      .row_tiles = static_cast<int>(row_tiles),
                      .column_tiles = static_cast<int>(column_tiles),
                      .tiles = static_cast<int>(tiles)};
   const auto blocks = static_cast<unsigned>(std::min<int64_t>(tiles, ctx.cuda_context().multiprocessors()));
-  const int64_t bytes = Shared<N>::bytes(0);
+  const int64_t bytes = Shared<N>::bytes(experts);
   allow_shared(weight_warpgroup_kernel<N>, bytes);
   weight_warpgroup_kernel<N><<<blocks, kBlockThreads, static_cast<size_t>(bytes), stream_of(ctx)>>>(p);
   LH_CHECK_LAUNCH(ctx, op);

@@ -34,13 +34,14 @@ CUtensorMap make(const MatrixBoxes& boxes, cuuint32_t rank) {
   const cuuint32_t box[3] = {narrow<cuuint32_t>(boxes.box_columns), narrow<cuuint32_t>(boxes.box_rows), 1};
   const cuuint32_t steps[3] = {1, 1, 1};
   CUtensorMap map;
-  const CUresult result = encode()(&map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, rank, const_cast<__nv_bfloat16*>(boxes.data), sizes, strides, box,
-                                   steps, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
-                                   CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+  const CUresult result = encode()(&map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, rank, const_cast<__nv_bfloat16*>(boxes.data), sizes, strides,
+                                   box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
+                                   CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
   if (result != CUDA_SUCCESS) {
-    throw DeviceError("grouped_linear: the driver made no tensor map (error {}) of {} x {} x {} elements with strides {} and {}, boxes of {} x {}",
-                      static_cast<int>(result), boxes.matrices, boxes.rows, boxes.columns, boxes.matrix_stride, boxes.row_stride, boxes.box_rows,
-                      boxes.box_columns);
+    throw DeviceError("grouped_linear: the driver made no tensor map (error {}) of {} x {} x {} elements at {} with strides {} and {}, "
+                      "boxes of {} x {}; addresses and strides must be multiples of 16 bytes",
+                      static_cast<int>(result), boxes.matrices, boxes.rows, boxes.columns, static_cast<const void*>(boxes.data),
+                      boxes.matrix_stride, boxes.row_stride, boxes.box_rows, boxes.box_columns);
   }
   return map;
 }

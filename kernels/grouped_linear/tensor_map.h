@@ -12,9 +12,11 @@ namespace longhaul::cuda {
 
 struct MatrixBoxes {
   const __nv_bfloat16* data;  // [matrices, rows, columns], aligned to 16 bytes
-  int64_t columns, rows, matrices;
-  int64_t row_stride, matrix_stride;  // elements, multiples of 8; the matrix stride counts for several matrices alone
-  int box_columns, box_rows;          // of a copy: 64 columns at most, 256 rows at most
+  int64_t columns, rows;
+  int64_t row_stride;         // elements, a multiple of 8
+  int box_columns, box_rows;  // of a copy: 64 columns at most, 256 rows at most
+  int64_t matrices = 1;
+  int64_t matrix_stride = 0;  // like row_stride
 };
 
 // Is there a driver that makes them?

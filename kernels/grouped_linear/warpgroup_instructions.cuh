@@ -36,7 +36,7 @@ __device__ __forceinline__ void barrier_init(uint32_t barrier, int arrivals) {
 }
 // Makes initialised barriers known to the copy engine.
 __device__ __forceinline__ void fence_barrier_init() { asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory"); }
-// Orders ordinary stores to shared memory before reads by the tensor cores.
+// Orders ordinary stores to shared memory before reads by the tensor cores and the copy engine.
 __device__ __forceinline__ void fence_stores() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 __device__ __forceinline__ void barrier_expect(uint32_t barrier, uint32_t bytes) {
   asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
@@ -70,6 +70,14 @@ __device__ __forceinline__ void copy_box(uint32_t to, const CUtensorMap& map, ui
   asm volatile("cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4, %5}], [%2];" ::"r"(to),
                "l"(reinterpret_cast<uint64_t>(&map)), "r"(barrier), "r"(column), "r"(row), "r"(matrix)
                : "memory");
+}
+
+// The other way, in the background; the thread that starts it waits for it. What lies outside the tensor is not written.
+__device__ __forceinline__ void store_box(const CUtensorMap& map, uint32_t from, int column, int row) {
+  asm volatile("cp.async.bulk.tensor.2d.global.shared::cta.bulk_group [%0, {%2, %3}], [%1];" ::"l"(reinterpret_cast<uint64_t>(&map)),
+               "r"(from), "r"(column), "r"(row)
+               : "memory");
+  asm volatile("cp.async.bulk.commit_group;" ::: "memory");
 }
 
 // ---- products ----

@@ -14,7 +14,7 @@ inline constexpr int kBlockThreads = 3 * 128;
 inline constexpr int kConsumerThreads = 2 * 128;
 inline constexpr int kSlabBytes = 64 * kRowBytes;  // 64 rows: what a warpgroup reads of the left factor
 inline constexpr int kWarpBytes = 16 * kRowBytes;  // where a warp lays out its results for wide stores
-inline constexpr int kMostExperts = 1024;          // of the table of tiles
+inline constexpr int kMostExperts = 1024;          // of the table in shared memory
 
 template <int N>
 struct Shared {
