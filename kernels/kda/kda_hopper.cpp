@@ -9,8 +9,7 @@ namespace {
 template <class Op>
 bool is_served(Device device, const Op& op) {
   const int64_t dim = op.q.size(2);
-  return op.q.dtype() == DType::BF16 && (dim == 64 || dim == 128) && op.v.size(2) == dim && op.tiles == KdaTiles::Dense &&
-         has_kda_hopper(device);
+  return op.q.dtype() == DType::BF16 && (dim == 64 || dim == 128) && op.v.size(2) == dim && has_kda_hopper(device);
 }
 
 template <class Op>

@@ -1,5 +1,6 @@
 // The Hopper version against the CPU in double on the same bf16 inputs, in both directions, within the bounds that the
 // published kernels' own tests have; then what must hold to the last bit: two runs, packed documents, and later tokens.
+#include <catch2/generators/catch_generators.hpp>
 #include <cmath>
 
 #include "kernels/gpu_test.h"
@@ -33,7 +34,7 @@ struct Case {
   Tensor d_o, dfinal_state;
 
   Case() = default;
-  explicit Case(const KdaSizes& sizes, double gradient = 1) : inputs(sizes) {
+  explicit Case(const KdaSizes& sizes, double gradient = 1, KdaTiles tiles = KdaTiles::Dense) : inputs(sizes, tiles) {
     d_o = random_tensor(DType::F64, inputs.v.view().shape(), "kda.d_o", gradient);
     dfinal_state = random_tensor(DType::F64, inputs.initial_state.view().shape(), "kda.dfinal_state", gradient);
     round();
@@ -84,12 +85,12 @@ Outputs run_on_gpu(const Case& c, ExecContext& ctx) {
             .dbeta = empty(DType::F32, in.beta.view().shape()),
             .dinitial_state = empty(DType::F32, states)};
   const KdaForward forward{.q = q, .k = k, .v = v, .g = g, .beta = beta, .cu_seqlens = cu_seqlens, .scale = in.scale,
-                           .initial_state = initial, .o = r.o, .final_state = r.final_state, .chunk_states = saved};
+                           .tiles = in.tiles, .initial_state = initial, .o = r.o, .final_state = r.final_state, .chunk_states = saved};
   REQUIRE(cuda::is_for_kda_hopper(kGpu, forward));
   kda_forward(ctx, forward);
   kda_backward(ctx, {.d_o = d_o, .q = q, .k = k, .v = v, .g = g, .beta = beta, .cu_seqlens = cu_seqlens, .scale = in.scale,
-                     .chunk_states = saved, .dfinal_state = dfinal, .dq = r.dq, .dk = r.dk, .dv = r.dv, .dg = r.dg, .dbeta = r.dbeta,
-                     .dinitial_state = r.dinitial_state});
+                     .tiles = in.tiles, .chunk_states = saved, .dfinal_state = dfinal, .dq = r.dq, .dk = r.dk, .dv = r.dv, .dg = r.dg,
+                     .dbeta = r.dbeta, .dinitial_state = r.dinitial_state});
   ctx.cuda_context().stream().synchronize();
   for (const auto& [name, member] : kOutputs) {
     r.*member = copy_to(r.*member, Device{});
@@ -115,6 +116,37 @@ void check_parity(const char* title, const Case& c, double allowance = 1) {
     CHECK(diff.within(allowance * bound_of(name)));
     CHECK(bitwise_equal(got.*member, again.*member));
   }
+}
+
+// Nothing is left from one token to the next: gradients of gates and initial states are zero, the others those of tokens alone.
+void check_alone(const Case& c) {
+  ExecContext ctx = hopper();
+  const Outputs got = run_on_gpu(c, ctx), wanted = run_on_cpu(c);
+  for (const auto& [name, member] : kOutputs) {
+    INFO(name);
+    if (name == std::string_view("dg") || name == std::string_view("dinitial_state")) {
+      for (const double value : to_doubles(got.*member)) {
+        REQUIRE(std::abs(value) < 1e-20);
+      }
+    } else {
+      CHECK(difference(got.*member, wanted.*member).within(bound_of(name)));
+    }
+  }
+}
+
+// What softplus decay does to gates: all strengths, tokens that wipe the state, channels that never or always forget.
+void set_unbounded_gates(Case& c) {
+  const TensorView g = c.inputs.g;
+  const auto values = c.inputs.g.values<double>();
+  const auto channels = static_cast<size_t>(g.size(1) * g.size(2));
+  for (size_t i = 0; i < values.size(); ++i) {
+    const double strength[] = {12, 1, 0.05, 200, 0, 0.3, 1};
+    values[i] *= strength[i % channels % 7];
+    if (i % channels % 7 == 6) {
+      values[i] = i / channels % 6 == 3 ? -1000 : 1e-2 * values[i];
+    }
+  }
+  c.round();
 }
 
 const std::vector<int64_t> kRagged{129, 0, 1, 15, 16, 17, 0, 63, 64, 65, 2};
@@ -150,6 +182,36 @@ TEST_CASE("kda on Hopper with nearly parallel keys and beta near 1", "[kda][cuda
   }
 }
 
+TEST_CASE("kda on Hopper with gates without a bound equals the CPU in double", "[kda][cuda]") {
+  for (const int64_t dim : {64, 128}) {
+    const KdaSizes ragged{.lengths = kRagged, .heads = 3, .key_dim = dim, .value_dim = dim};
+    Case mixed(ragged, 1, KdaTiles::Pairwise);
+    set_unbounded_gates(mixed);
+    check_parity("unbounded", mixed);
+    Case small(ragged, 1e-7, KdaTiles::Pairwise);
+    set_unbounded_gates(small);
+    check_parity("unbounded, small gradients", small);
+    for (const double gate : {0.0, -1e-2, -5.0}) {
+      Case equal(ragged, 1, KdaTiles::Pairwise);
+      set_all(equal.inputs.g, gate);
+      equal.round();
+      check_parity("unbounded, equal gates", equal);
+    }
+    for (const double gate : {-60.0, -1000.0}) {
+      Case alone({.lengths = {70, 1}, .heads = 2, .key_dim = dim, .value_dim = dim}, 1, KdaTiles::Pairwise);
+      set_all(alone.inputs.g, gate);
+      check_alone(alone);
+    }
+    Case wiped(ragged, 1, KdaTiles::Pairwise);
+    const auto g = wiped.inputs.g.values<double>();
+    for (size_t i = 0; i < g.size(); ++i) {
+      g[i] = i / static_cast<size_t>(3 * dim) % 5 == 3 ? -1000 : 0.02 * g[i];
+    }
+    wiped.round();
+    check_parity("unbounded, wiped", wiped);
+  }
+}
+
 TEST_CASE("planning kda for a GPU counts the scratch of the version that will serve", "[kda]") {
   ExecContext planning = ExecContext::plan(kGpu);
   const auto keys = [](DType dtype, int64_t dim) { return planned(dtype, {100, 2, dim}); };
@@ -161,7 +223,7 @@ TEST_CASE("planning kda for a GPU counts the scratch of the version that will se
   CHECK_FALSE(cuda::is_for_kda_hopper(kGpu, forward(DType::BF16, 32)));
   KdaForward pairwise = forward(DType::BF16, 128);
   pairwise.tiles = KdaTiles::Pairwise;
-  CHECK_FALSE(cuda::is_for_kda_hopper(kGpu, pairwise));
+  CHECK(cuda::is_for_kda_hopper(kGpu, pairwise) == cuda::has_kda_hopper(kGpu));
   const KdaForward op = forward(DType::BF16, 128);
   CHECK(cuda::is_for_kda_hopper(kGpu, op) == cuda::has_kda_hopper(kGpu));
   if (cuda::has_kda_hopper(kGpu)) {
@@ -182,8 +244,12 @@ TEST_CASE("kda on Hopper with a long sequence of one head", "[kda][cuda]") {
 
 TEST_CASE("kda on Hopper: a document packed with others is bitwise the document alone", "[kda][cuda]") {
   ExecContext ctx = hopper();
+  const KdaTiles tiles = GENERATE(KdaTiles::Dense, KdaTiles::Pairwise);
   const std::vector<int64_t> lengths = {65, 1, 0, 140};
-  const Case packed({.lengths = lengths, .heads = 2, .key_dim = 128, .value_dim = 128});
+  Case packed({.lengths = lengths, .heads = 2, .key_dim = 128, .value_dim = 128}, 1, tiles);
+  if (tiles == KdaTiles::Pairwise) {
+    set_unbounded_gates(packed);
+  }
   const Outputs whole = run_on_gpu(packed, ctx);
   int64_t begin = 0;
   for (size_t d = 0; d < lengths.size(); ++d) {
@@ -207,7 +273,11 @@ TEST_CASE("kda on Hopper: a document packed with others is bitwise the document 
 TEST_CASE("kda on Hopper: later tokens change no bit of the prefix", "[kda][cuda]") {
   ExecContext ctx = hopper();
   constexpr int64_t tokens = 129;
-  const Case c({.lengths = {tokens}, .heads = 2, .key_dim = 128, .value_dim = 128});
+  const KdaTiles tiles = GENERATE(KdaTiles::Dense, KdaTiles::Pairwise);
+  Case c({.lengths = {tokens}, .heads = 2, .key_dim = 128, .value_dim = 128}, 1, tiles);
+  if (tiles == KdaTiles::Pairwise) {
+    set_unbounded_gates(c);
+  }
   for (const int64_t prefix : {1, 15, 16, 17, 63, 64, 65, 80}) {
     Case cut;
     cut.d_o = converted(c.d_o, DType::F64);
@@ -218,7 +288,7 @@ TEST_CASE("kda on Hopper: later tokens change no bit of the prefix", "[kda][cuda
     alone.inputs = c.inputs.document(0, prefix, 0);
     alone.d_o = rows_of(c.d_o, 0, prefix);
     const Outputs wanted = run_on_gpu(alone, ctx);
-    for (const double gate : {0.0, -5.0}) {
+    for (const double gate : {0.0, tiles == KdaTiles::Dense ? -5.0 : -1000.0}) {
       cut.inputs = c.inputs.document(0, tokens, 0);
       set_all(cut.inputs.g.view().slice(0, prefix, tokens), gate);
       set_all(cut.inputs.v.view().slice(0, prefix, tokens), 4);

@@ -1,6 +1,6 @@
 // Checks and times the CUDA kernels of Kimi Delta Attention on a GPU. It needs nvcc alone:
 //   nvcc -gencode=arch=compute_90a,code=sm_90a -std=c++20 -O3 -I. tools/bench/kda_cuda_bench.cu -o kda_cuda_bench
-//   kda_cuda_bench check | time | backward | profile
+//   kda_cuda_bench check | time | backward | unbounded | profile
 // The reference is the recurrence of Kimi Linear, arXiv:2510.26692, eq. 1, token by token in double on the same inputs.
 #include "tools/bench/kda_cuda_reference.cuh"
 
@@ -282,6 +282,29 @@ void time_all() {
   time_forward("packed 8 x 1024", std::vector<int64_t>(8, 1024), 96, 128, Kind::Raw, wgmma);
 }
 
+// Gates without a bound: checks, then times beside the bounded ones of the same run.
+void unbounded_all() {
+  for (const int64_t dim : {64, 128}) {
+    for (const Kind kind : {Kind::Softplus, Kind::UsualPairwise, Kind::Mixed}) {
+      check_forward("1000 tokens", {1000}, 4, dim, kind);
+      check_backward("1000 tokens", {1000}, 4, dim, kind);
+    }
+    check_forward("packed", {17, 64, 1, 65, 300, 0, 127}, 3, dim, Kind::Softplus);
+    check_backward("packed", {17, 64, 1, 65, 300, 0, 127}, 3, dim, Kind::Softplus);
+    check_backward("segments", {1000, 77}, 2, dim, Kind::Mixed, 2);
+    check_backward("small", {500}, 2, dim, Kind::Softplus, 0, 1e-8F);
+  }
+  for (const Kind kind : {Kind::Usual, Kind::UsualPairwise, Kind::Softplus}) {
+    time_forward("8192", {8192}, 96, 128, kind, kda::Products::Warpgroup);
+    time_both("8192", {8192}, 96, 128, kind);
+  }
+  for (const Kind kind : {Kind::Usual, Kind::Softplus}) {
+    time_both("8192", {8192}, 16, 128, kind);
+    time_both("65536", {65536}, 32, 128, kind);
+    time_both("packed 6", {1300, 547, 2048, 963, 271, 3063}, 96, 128, kind);
+  }
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -308,6 +331,21 @@ int main(int argc, char** argv) {
     time_both_all();
     std::printf(all_right ? "all right\n" : "SOMETHING IS WRONG\n");
     return all_right ? 0 : 1;
+  }
+  if (mode == "unbounded") {
+    unbounded_all();
+    std::printf(all_right ? "all right\n" : "SOMETHING IS WRONG\n");
+    return all_right ? 0 : 1;
+  }
+  if (mode == "profile-unbounded") {
+    const Problem p({4096}, 96, 128, Kind::Softplus);
+    const ForwardRun forward(p, kda::Products::Warpgroup, 0, true);
+    forward();
+    const Arriving arriving(p);
+    const BackwardRun back(p, arriving, forward, kda::Products::Warpgroup);
+    back();
+    require(cudaDeviceSynchronize(), "profile");
+    return 0;
   }
   const Problem p({4096}, 96, 128, Kind::Raw);
   const Problem given({4096}, 96, 128, Kind::Usual);

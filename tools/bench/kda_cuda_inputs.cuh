@@ -66,8 +66,9 @@ __device__ float normal(uint64_t seed, uint64_t i) {
 __device__ uint16_t to_bf16(float x) { return static_cast<uint16_t>(kda::pack_bf16(x, 0.0F)); }
 __device__ double sigmoid(double x) { return 1.0 / (1.0 + exp(-x)); }
 
-enum class Kind { Usual, Saturated, NoDecay, ParallelKeys, Raw };
-const char* const kKindNames[] = {"usual", "saturated", "no decay", "parallel keys", "raw"};
+// From Softplus on gates without a bound: as softplus decay gives them, the same in [-5, 0], and channels of all kinds to -1000.
+enum class Kind { Usual, Saturated, NoDecay, ParallelKeys, Raw, Softplus, UsualPairwise, Mixed };
+const char* const kKindNames[] = {"usual", "saturated", "no decay", "parallel keys", "raw", "softplus", "usual pairs", "mixed"};
 
 struct Inputs {
   uint16_t *q, *k, *v, *gate, *beta_logits;
@@ -112,6 +113,12 @@ __global__ void fill_kernel(Inputs in, Kind kind, uint64_t seed, int heads, int 
     g = 0.0F;
   } else if (kind == Kind::ParallelKeys) {
     g = static_cast<float>(-0.02 * sigmoid(z));
+  }
+  if (kind == Kind::Softplus) {
+    g = -expf(3.0F * normal(seed + 10, static_cast<uint64_t>(head)) - 1.0F) * log1pf(expf(2.0F * z));
+  } else if (kind == Kind::Mixed) {
+    const float of_kind[] = {0.0F, -1000.0F, 12.0F * g, z > 0.0F ? -1000.0F : -1e-3F, -1e-3F, g};
+    g = row / heads % 50 == 30 ? -1000.0F : of_kind[c % 6];
   }
   in.g[i] = g;
   if (c == 0) {
@@ -196,7 +203,8 @@ struct Problem {
             .a_log = a_log.get(),
             .dt_bias = dt_bias.get(),
             .cu_seqlens = cu_seqlens.get(),
-            .scale = 1.0F / std::sqrt(static_cast<float>(sizes.head_dim))};
+            .scale = 1.0F / std::sqrt(static_cast<float>(sizes.head_dim)),
+            .gates = kind >= Kind::Softplus ? kda::Gates::Unbounded : kda::Gates::Bounded};
   }
 };
 

@@ -6,6 +6,7 @@
 #include "kernels/kda/cuda/backward_walk.cuh"
 #include "kernels/kda/cuda/forward_plan.cuh"
 #include "kernels/kda/cuda/gradients.cuh"
+#include "kernels/kda/cuda/gradients_pairwise.cuh"
 
 namespace longhaul::kda::cuda {
 
@@ -58,7 +59,7 @@ int BackwardPlan<D>::prepare(int error) const {
                         .tables = workspace_.tables,
                         .documents = documents(),
                         .images = workspace_.images};
-  return launch_prepare<D>(error, p, args_.sizes, args_.stream);
+  return launch_prepare<D>(error, p, args_.sizes, args_.in.gates, args_.stream);
 }
 
 template <int D>
@@ -136,6 +137,9 @@ int BackwardPlan<D>::gradients(int error) const {
                          .dg = args_.dg,
                          .dbeta = args_.dbeta};
   const int64_t blocks = std::min(max_chunks(args_.sizes) * args_.sizes.heads, (D == 128 ? 1 : 2) * multiprocessors());
+  if (args_.in.gates == Gates::Unbounded) {
+    return launch(error, gradients_pairwise_kernel<D>, blocks, S::kThreads, PairwiseShared<D>::kBytes, args_.stream, p);
+  }
   return launch(error, gradients_kernel<D>, blocks, S::kThreads, S::kBytes, args_.stream, p);
 }
 

@@ -6,7 +6,7 @@
 
 #include "kernels/kda/cuda/kda_cuda.h"
 #include "kernels/kda/cuda/launch.cuh"
-#include "kernels/kda/cuda/prepare.cuh"
+#include "kernels/kda/cuda/prepare_pairwise.cuh"
 #include "kernels/kda/cuda/recurrence.cuh"
 #include "kernels/kda/cuda/tables.cuh"
 #include "kernels/kda/cuda/transfer.cuh"
@@ -32,8 +32,11 @@ namespace longhaul::kda::cuda {
 }
 
 template <int D>
-[[nodiscard]] int launch_prepare(int error, const PrepareParams& p, const Sizes& s, CUstream_st* stream) {
+[[nodiscard]] int launch_prepare(int error, const PrepareParams& p, const Sizes& s, Gates gates, CUstream_st* stream) {
   void (*kernel)(PrepareParams) = p.in.gate != nullptr ? prepare_kernel<D, Inputs::Raw> : prepare_kernel<D, Inputs::Ready>;
+  if (gates == Gates::Unbounded) {
+    kernel = prepare_pairwise_kernel<D>;
+  }
   constexpr int64_t blocks_each = D == 128 ? 2 : 3;
   const int64_t blocks = std::min(max_chunks(s) * s.heads, blocks_each * multiprocessors());
   return launch(error, kernel, blocks, TileThread<D>::kThreads, PrepareShared<D>::kBytes, stream, p);
@@ -87,7 +90,7 @@ int ForwardPlan<D>::prepare(int error) const {
                         .tables = workspace_.tables,
                         .documents = static_cast<int>(args_.sizes.documents),
                         .images = workspace_.images};
-  return launch_prepare<D>(error, p, args_.sizes, args_.stream);
+  return launch_prepare<D>(error, p, args_.sizes, args_.in.gates, args_.stream);
 }
 
 template <int D>

@@ -27,7 +27,8 @@ kda::cuda::InputArrays inputs_of(const Op& op) {
           .beta = floats(op.beta),
           .g_stride = stride,
           .cu_seqlens = static_cast<const int64_t*>(op.cu_seqlens.raw()),
-          .scale = static_cast<float>(op.scale)};
+          .scale = static_cast<float>(op.scale),
+          .gates = op.tiles == KdaTiles::Dense ? kda::cuda::Gates::Bounded : kda::cuda::Gates::Unbounded};
 }
 
 template <class Op>

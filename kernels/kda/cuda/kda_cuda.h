@@ -22,6 +22,9 @@ struct Sizes {
 // Which products the walk along a document uses.
 enum class Products : uint8_t { Warpgroup, Warp };  // wgmma (sm_90a), mma.sync (sm_80 and later)
 
+// Bounded gates, g >= -5, let all tiles be dense products; without a bound (softplus) pairs within a tile are formed one by one.
+enum class Gates : uint8_t { Bounded, Unbounded };
+
 // q, k, v and outputs are [tokens, heads, head_dim] with heads and channels contiguous; *_stride is the number of
 // elements between tokens. All pointers are to device memory.
 struct InputArrays {
@@ -31,7 +34,7 @@ struct InputArrays {
   int64_t q_stride = 0;
   int64_t k_stride = 0;
   int64_t v_stride = 0;
-  const float* g = nullptr;              // [tokens, heads, head_dim] log-decay, -5 <= g <= 0
+  const float* g = nullptr;              // [tokens, heads, head_dim] log-decay <= 0; bounded: at least -5
   const float* beta = nullptr;           // [tokens, heads]
   int64_t g_stride = 0;                  // of g or gate
   // Instead of g and beta, and with q and k before their L2 norm:
@@ -42,6 +45,7 @@ struct InputArrays {
   float gate_bound = -5;                 // g = gate_bound * sigmoid(e^{a_log} (gate + dt_bias))
   const int64_t* cu_seqlens = nullptr;   // [documents + 1], ascending from 0 to tokens
   float scale = 1;                       // of q
+  Gates gates = Gates::Bounded;          // unbounded ones are given as g
 };
 
 struct ForwardArgs {

@@ -22,7 +22,7 @@ struct Result {
   Floats dq, dk, dv, dg, dbeta, dinitial;
 };
 
-Result run(const Problem& p, const Doubles& d_o, const Doubles& dfinal, Products products, int64_t segment_chunks) {
+Result run(const Problem& p, const Doubles& d_o, const Doubles& dfinal, Gates gates, Products products, int64_t segment_chunks) {
   const Sizes sizes{.tokens = p.tokens(), .heads = p.heads, .head_dim = p.dim, .documents = p.documents()};
   const Halves q = to_halves(p.q);
   const Halves k = to_halves(p.k);
@@ -43,7 +43,8 @@ Result run(const Problem& p, const Doubles& d_o, const Doubles& dfinal, Products
                        .beta = beta.data(),
                        .g_stride = stride,
                        .cu_seqlens = p.cu_seqlens.data(),
-                       .scale = static_cast<float>(p.scale)};
+                       .scale = static_cast<float>(p.scale),
+                       .gates = gates};
   Halves o(p.v.size(), 0x7fff);
   const auto saved = memory(saved_bytes(sizes));
   const auto forward_workspace = memory(forward_workspace_bytes(sizes, segment_chunks));
@@ -79,11 +80,11 @@ Result run(const Problem& p, const Doubles& d_o, const Doubles& dfinal, Products
 }
 
 void check(const std::vector<int64_t>& lengths, int64_t heads, int64_t dim, Kind kind, Products products,
-           int64_t segment_chunks = 0, double gradient_scale = 1) {
+           int64_t segment_chunks = 0, double gradient_scale = 1, Gates gates = Gates::Bounded) {
   const Problem p = make_problem(lengths, heads, dim, kind, 17);
   const Doubles d_o = rounded_to_bf16(normal(p.v.size(), 31, gradient_scale));
   const Doubles dfinal = from_floats(to_floats(normal(p.initial.size(), 32, 0.3 * gradient_scale)));
-  const Result out = run(p, d_o, dfinal, products, segment_chunks);
+  const Result out = run(p, d_o, dfinal, is_unbounded(kind) ? Gates::Unbounded : gates, products, segment_chunks);
   const Gradients expected = reference_backward(p, d_o, dfinal);
   struct Row {
     const char* name;
@@ -135,6 +136,19 @@ TEST_CASE("emulated backward: extreme inputs", "[kda_cuda_backward]") {
     check({130}, 1, 64, kind, Products::Warpgroup);
     check({130}, 1, 128, kind, Products::Warpgroup);
   }
+}
+
+TEST_CASE("emulated backward: gates without a bound", "[kda_cuda_backward]") {
+  for (const Kind kind : {Kind::Softplus, Kind::Wiped, Kind::Mixed}) {
+    check({130}, 1, 64, kind, Products::Warpgroup);
+    check({130}, 1, 128, kind, Products::Warpgroup);
+  }
+  for (const Kind kind : {Kind::Saturated, Kind::NoDecay, Kind::ParallelKeys}) {
+    check({130}, 1, 128, kind, Products::Warpgroup, 0, 1, Gates::Unbounded);
+  }
+  check({17, 64, 0, 1, 65}, 2, 64, Kind::Softplus, Products::Warpgroup);
+  check({300, 70}, 1, 64, Kind::Mixed, Products::Warpgroup, 2);
+  check({130}, 1, 128, Kind::Softplus, Products::Warpgroup, 0, 1e-8);
 }
 
 }  // namespace longhaul::kda::cuda

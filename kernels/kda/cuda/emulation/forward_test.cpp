@@ -23,7 +23,7 @@ std::unique_ptr<std::byte, decltype(&std::free)> memory(int64_t bytes) {
   return {block, &std::free};
 }
 
-Output run(const Problem& p, Kind kind, Products products, int64_t segment_chunks = 0) {
+Output run(const Problem& p, Kind kind, Gates gates, Products products, int64_t segment_chunks = 0) {
   const Sizes sizes{.tokens = p.tokens(), .heads = p.heads, .head_dim = p.dim, .documents = p.documents()};
   const bool raw = kind == Kind::Raw;
   const Halves q = to_halves(raw ? p.q_raw : p.q);
@@ -55,7 +55,8 @@ Output run(const Problem& p, Kind kind, Products products, int64_t segment_chunk
                                     .a_log = a_log.data(),
                                     .dt_bias = dt_bias.data(),
                                     .cu_seqlens = p.cu_seqlens.data(),
-                                    .scale = static_cast<float>(p.scale)},
+                                    .scale = static_cast<float>(p.scale),
+                                    .gates = gates},
                              .initial_state = initial.data(),
                              .o = out.o.data(),
                              .o_stride = stride,
@@ -69,9 +70,9 @@ Output run(const Problem& p, Kind kind, Products products, int64_t segment_chunk
 }
 
 void check(const std::vector<int64_t>& lengths, int64_t heads, int64_t dim, Kind kind, Products products,
-           int64_t segment_chunks = 0) {
+           int64_t segment_chunks = 0, Gates gates = Gates::Bounded) {
   const Problem p = make_problem(lengths, heads, dim, kind, 17);
-  const Output out = run(p, kind, products, segment_chunks);
+  const Output out = run(p, kind, is_unbounded(kind) ? Gates::Unbounded : gates, products, segment_chunks);
   const ForwardResult expected = reference_forward(p);
   const double o_error = relative_error(from_halves(out.o), expected.o);
   const double state_error = relative_error(from_floats(out.final_state), expected.final_state);
@@ -109,6 +110,18 @@ TEST_CASE("emulated kernels: extreme inputs", "[kda_cuda]") {
     check({130}, 1, 64, kind, Products::Warpgroup);
     check({130}, 1, 128, kind, Products::Warpgroup);
   }
+}
+
+TEST_CASE("emulated kernels: gates without a bound", "[kda_cuda]") {
+  for (const Kind kind : {Kind::Softplus, Kind::Wiped, Kind::Mixed}) {
+    check({130}, 1, 64, kind, Products::Warpgroup);
+    check({130}, 1, 128, kind, Products::Warpgroup);
+  }
+  for (const Kind kind : {Kind::Usual, Kind::NoDecay, Kind::ParallelKeys}) {
+    check({130}, 1, 128, kind, Products::Warpgroup, 0, Gates::Unbounded);
+  }
+  check({17, 64, 0, 1, 65}, 2, 64, Kind::Softplus, Products::Warpgroup);
+  check({300, 70}, 1, 64, Kind::Mixed, Products::Warpgroup, 2);
 }
 
 }  // namespace longhaul::kda::cuda

@@ -113,6 +113,13 @@ Problem make_problem(const std::vector<int64_t>& lengths, int64_t heads, int64_t
       case Kind::Saturated: g = i / n > 2 || i % 7 != 0 ? -5 : g; break;
       case Kind::NoDecay: g = 0; break;
       case Kind::ParallelKeys: g = -0.02 * sigmoid(p.gate[i]); break;
+      case Kind::Softplus: g = -std::exp(3 * p.a_log[head] + 0.7) * std::log1p(std::exp(2 * p.gate[i] + p.dt_bias[channel])); break;
+      case Kind::Wiped: g = i / static_cast<size_t>(heads * dim) % 5 == 3 ? -1000 : -0.05 * sigmoid(p.gate[i]); break;
+      case Kind::Mixed: {
+        const double of_kind[] = {0, -1000, -60 * sigmoid(p.gate[i]), p.gate[i] > 0 ? -1000 : -1e-3, -1e-3, -5};
+        g = of_kind[channel % 6];
+        break;
+      }
       case Kind::Raw: g = -5 * sigmoid(std::exp(p.a_log[head]) * (p.gate[i] + p.dt_bias[channel])); break;
     }
     p.g.push_back(kind == Kind::Raw ? g : static_cast<float>(g));

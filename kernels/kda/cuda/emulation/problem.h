@@ -14,7 +14,10 @@ using Doubles = std::vector<double>;
 using Floats = std::vector<float>;
 using Halves = std::vector<uint16_t>;
 
-enum class Kind : uint8_t { Usual, Saturated, NoDecay, ParallelKeys, Raw };
+// Softplus and later ones are gates without a bound: -exp(a) softplus(z) as Kimi Linear draws it, some down to -50; tokens that wipe the
+// state (-1000) among usual ones; channels of every kind, from none to -1000 always.
+enum class Kind : uint8_t { Usual, Saturated, NoDecay, ParallelKeys, Raw, Softplus, Wiped, Mixed };
+[[nodiscard]] inline bool is_unbounded(Kind kind) { return kind >= Kind::Softplus; }
 
 struct Problem {
   std::vector<int64_t> cu_seqlens;
