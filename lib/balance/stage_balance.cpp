@@ -117,16 +117,25 @@ void StageBalance::observe(int64_t index, const TensorView& scores, const Tensor
   }
 }
 
+void StageBalance::collect() {
+  if (routers_.empty() || is_collected_) {
+    return;
+  }
+  for (Router& router : routers_) {
+    ++router.steps_since_update.values<int64_t>()[0];
+  }
+  fetch(0, is_update_due() ? buffer_.view().numel() : total_experts_);
+  is_collected_ = true;
+}
+
 BalanceReport StageBalance::end_step(const BalanceCollectives& collectives) {
   BalanceReport report;
   if (routers_.empty()) {
     return report;  // a stage of dense layers; the same on all of its ranks
   }
-  for (Router& router : routers_) {
-    ++router.steps_since_update.values<int64_t>()[0];
-  }
+  collect();
+  is_collected_ = false;
   report.updated = is_update_due();
-  fetch(0, report.updated ? buffer_.view().numel() : total_experts_);
   collectives.all_reduce_sum(report.updated ? buffer_.view() : loads());
   for (Router& router : routers_) {
     report.loads.push_back(summarise_load(integers(router.load)));
@@ -140,7 +149,6 @@ BalanceReport StageBalance::end_step(const BalanceCollectives& collectives) {
     update(router, collectives);
     clear_statistics(router);
   }
-  publish();
   return report;
 }
 
@@ -169,6 +177,13 @@ void StageBalance::restart() {
 void StageBalance::publish() {
   if (device_.kind == DeviceKind::Cuda) {
     copy_between(biases_, device_biases_);
+  }
+}
+
+void StageBalance::publish(ExecContext& ctx) {
+  if (device_.kind == DeviceKind::Cuda) {
+    const TensorView from = biases_, to = device_biases_;
+    copy_bytes_async(ctx.cuda_context().stream(), {.device = {}, .data = from.raw()}, {.device = device_, .data = to.raw()}, from.bytes());
   }
 }
 

@@ -2,15 +2,16 @@
 // the update at the step's end.
 //
 //   for every micro-batch of the step:  forward with router(i).bias, counting into router(i).counts and .load
-//   after all forward and backward passes:  report = balance.end_step(all_reduce_sum)
+//   after all forward and backward passes:  balance.collect(); report = balance.end_step(all_reduce_sum)
 //
 // A bias is frozen within a step, recomputation included, and what a step has seen takes effect in the next one. Counts
 // are integers summed over all ranks that hold different tokens, so the biases are the same on every rank and do not
 // depend on layout, micro-batches or order. All routers share one contiguous buffer, [loads | histograms], and every
 // end_step makes exactly one all-reduce: of the whole buffer at an update, of the small front part between updates.
 //
-// On a GPU the routers read and count in device memory; the state here stays on the host. end_step and pool fetch what
-// they need, histograms at updates only, and changed biases go back.
+// On a GPU the routers read and count in device memory; the state here stays on the host. collect and pool fetch what is
+// needed, histograms at updates only, and publish brings changed biases back. Between collect and publish the GPU is free
+// for other work: the update of the weights.
 #pragma once
 
 #include <functional>
@@ -21,6 +22,7 @@
 #include "balance/balance_options.h"
 #include "balance/exact_statistics.h"
 #include "balance/quantile.h"
+#include "device/exec_context.h"
 #include "tensor/tensor.h"
 
 namespace longhaul {
@@ -68,7 +70,10 @@ class StageBalance {
   // With estimator exact: scores [tokens, experts] and cutoff [tokens] of one micro-batch, for routers with method quantile.
   void observe(int64_t index, const TensorView& scores, const TensorView& cutoff);
 
-  // Ends a step on all ranks together: measures its load and, every sync_every_steps, updates the biases.
+  // Brings what this rank has counted in the step to the host, and clears it on the GPU. Waits for the GPU.
+  void collect();
+  // Ends a step on all ranks together: measures its load and, every sync_every_steps, updates the biases. Collects, unless that
+  // was done. On a GPU the routers get new biases by publish.
   BalanceReport end_step(const BalanceCollectives& collectives);
 
   // Makes the state complete for a checkpoint, on all ranks together, between steps: this rank's part of the histograms
@@ -76,8 +81,10 @@ class StageBalance {
   void pool(const BalanceCollectives& collectives);
   // After biases were written from elsewhere (a released model): no statistics, bounds from the biases.
   void restart();
-  // After state was loaded through for_each: the routers get their biases.
+  // The routers get their biases: after state was loaded through for_each, waiting for the GPU; after end_step, in the order of
+  // the context's stream.
   void publish();
+  void publish(ExecContext& ctx);
 
   // Calls f(name, TensorView) for all state, to save it or to load into it. The names of one router are
   //   NAME.e_score_correction_bias  [experts]             NAME.balance.bounds  f64 [2]
@@ -125,6 +132,7 @@ class StageBalance {
   BalanceOptions options_;
   Device device_;
   int64_t total_experts_ = 0;
+  bool is_collected_ = false;  // the counts of a step that has not ended are on the host
   Tensor buffer_;  // i64 [total experts + sum of experts * bins]: [load of every router | counts of every router]
   Tensor biases_;  // [total experts]
   Tensor device_buffer_, device_biases_;  // the same on a GPU; absent on the CPU

@@ -40,4 +40,11 @@ GpuInfo memory_of(Device device) {
   return info;
 }
 
+int64_t used_bytes(Device device) {
+  size_t free = 0, total = 0;
+  LH_CUDA(cudaSetDevice(device.index));
+  LH_CUDA(cudaMemGetInfo(&free, &total));
+  return static_cast<int64_t>(total - free);
+}
+
 }  // namespace longhaul

@@ -22,6 +22,8 @@ struct GpuInfo {
 [[nodiscard]] std::vector<GpuInfo> find_gpus();
 // With free_bytes, which needs a context on the GPU. DeviceError when there is no such GPU.
 [[nodiscard]] GpuInfo memory_of(Device device);
+// Bytes taken on the GPU, by whomever. Cheap enough for every step, unlike the queries above, which read all GPUs' properties.
+[[nodiscard]] int64_t used_bytes(Device device);
 // The version of CUDA that this program was built with ("13.0"), or "built without".
 [[nodiscard]] std::string cuda_version();
 // Dense bf16 operations a second by the maker's data sheet, the 100 % of a utilisation; 0 for a GPU that is not known here.

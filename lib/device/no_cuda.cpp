@@ -38,6 +38,7 @@ std::string cuda_version() { return "built without"; }
 std::vector<GpuInfo> find_gpus() { return {}; }
 
 GpuInfo memory_of(Device device) { throw_no_cuda(fmt::format("the memory of {} was asked for", to_string(device))); }
+int64_t used_bytes(Device device) { throw_no_cuda(fmt::format("the memory of {} was asked for", to_string(device))); }
 
 void copy_bytes(Place from, Place to, int64_t bytes) {
   if (from.device.kind != DeviceKind::Cpu || to.device.kind != DeviceKind::Cpu) {

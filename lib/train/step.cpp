@@ -99,13 +99,17 @@ StepResult train_step(StageState& state, HostComm& world, Watchdog& watchdog, in
   }
 
   watchdog.beat("update");
-  // The balance first: it reads what the device has counted, and the device then updates while the host goes on.
-  const BalanceReport report = state.balance.end_step(state.balance_collectives());
-  result.balance_updated = report.updated;
-  result.max_violation = worst_violation(state, report);
+  // What the device has counted is read first; it then updates the weights while the host balances.
+  state.balance.collect();
   result.learning_rate = learning_rate_at(plan.optimizer, step, total_steps);
   state.optimizer.update(state.exec, plan.optimizer, result.learning_rate, clip_factor(result.gradient_norm, plan.optimizer.clip_norm), step);
   state.parameters.publish(state.exec);
+  const BalanceReport report = state.balance.end_step(state.balance_collectives());
+  if (report.updated) {
+    state.balance.publish(state.exec);
+  }
+  result.balance_updated = report.updated;
+  result.max_violation = worst_violation(state, report);
   return result;
 }
 

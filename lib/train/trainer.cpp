@@ -31,8 +31,7 @@ double now_seconds() { return std::chrono::duration<double>(std::chrono::steady_
 // this process so far.
 int64_t peak_memory_bytes(Device device) {
   if (device.kind == DeviceKind::Cuda) {
-    const GpuInfo gpu = memory_of(device);
-    return gpu.total_bytes - gpu.free_bytes;
+    return used_bytes(device);
   }
   std::ifstream status("/proc/self/status");
   for (std::string line; std::getline(status, line);) {

@@ -5,7 +5,9 @@
 
   layouts     losses of 50 steps of a small model in bf16, beside those of one rank
   endurance   2000 steps with experts on different ranks and routing that nothing evens out; none may hang
-  scaling     tokens a second of recipes/h200_1b.yaml with 1 … N data ranks, the batch growing with them
+  exchange    bandwidth of carrying tokens to their experts and back, beside a plain all-to-all of the same bytes
+  scaling     tokens a second of recipes/h200_1b.yaml with 1 … N data ranks, the batch growing with them, and the share of the time
+              in which a GPU does nothing but communicate
   failure     a rank is killed in the middle of a step: how soon the others end, and resuming on N and on fewer ranks
 
 --ranks is the number of GPUs. With --communicator staged the ranks may share one GPU, with --backend cpu they need none: rehearsals.
@@ -54,12 +56,13 @@ class Program:
             command += ["--set", f"{key}={value}"]
         return command + list(flags), run_dir
 
-    def run(self, ranks, recipe, sets, flags=(), run_dir=None, timeout=300):
+    def run(self, ranks, recipe, sets, flags=(), run_dir=None, timeout=300, more_environment=None):
         """Returns the step events and the seconds that it took."""
         command, run_dir = self.command(ranks, recipe, sets, flags, run_dir)
         start = time.monotonic()
         try:
-            result = subprocess.run(command, env={**os.environ, **ENVIRONMENT}, capture_output=True, text=True, timeout=timeout, cwd=ROOT)
+            result = subprocess.run(command, env={**os.environ, **ENVIRONMENT, **(more_environment or {})}, capture_output=True, text=True,
+                                    timeout=timeout, cwd=ROOT)
         except subprocess.TimeoutExpired as late:
             raise Failed(f"{' '.join(command)}: no end after {timeout} s\n{(late.stderr or b'')[-1500:]}") from late
         if result.returncode != 0:
@@ -130,6 +133,32 @@ def endurance(program, options):
           [(len(steps), options.ranks, f"{statistics.median(violations):.2f}", f"{max(violations):.2f}", f"{seconds:.0f}", f"{steps[-1]['loss']:.4f}")])
 
 
+def exchange(program, options):
+    """The mixture layer of the 1 B recipe: 4 sequences of 8192 tokens, top 4 of 64 experts, rows of 512; smaller without a GPU."""
+    del program
+    tokens = 32768 if options.backend == "cuda" else 1024
+    command = ["mpirun", "-n", str(options.ranks), str(options.bin / "exchange_bench"), "--json", "--backend", options.backend,
+               "--communicator", options.communicator, "--tokens", str(tokens)]
+    result = subprocess.run(command, env={**os.environ, **ENVIRONMENT}, capture_output=True, text=True, timeout=200, cwd=ROOT, check=False)
+    if result.returncode != 0:
+        raise Failed(f"{' '.join(command)}: exit code {result.returncode}\n{result.stderr[-2000:]}")
+    rows = []
+    for line in map(json.loads, result.stdout.splitlines()):
+        plain = line["plain_sent_bytes"] / line["plain_seconds"]
+        for what in ("dispatch", "rows", "combine", "plain"):
+            rate = line["plain_sent_bytes" if what == "plain" else "largest_sent_bytes"] / line[f"{what}_seconds"]
+            rows.append((line["routing"], what, f"{line[f'{what}_seconds'] * 1e6:.0f} us", f"{rate / 1e9:.1f} GB/s", f"{100 * rate / plain:.0f} %"))
+    table(f"Tokens to their experts and back, {tokens} tokens a rank ('rows': dispatch without its counts)",
+          ("routing", "what", "time", "sent by a rank", "of plain"), rows)
+
+
+def exposed(folder, run):
+    """The largest share of the time, over the ranks, in which only NCCL ran; '-' without traces."""
+    shares = [float(line.split()[2]) for path in folder.glob(f"trace_{run}_*") for line in path.read_text().splitlines()
+              if line.startswith("communication exposed")]
+    return f"{max(shares):.1f} %" if shares else "-"
+
+
 def scaling(program, options):
     rows = []
     alone = None
@@ -140,15 +169,23 @@ def scaling(program, options):
                 continue
             sets = {"stages.0.steps": 14, "stages.0.global_batch_tokens": 32768 * ranks, "parallel.data": ranks, "checkpoint.every_steps": 0,
                     "data.train.0.path": options.large_tokens, **sets}
+            tracer = options.bin / "libgpu_trace.so"
+            if tracer.exists() and options.backend == "cuda":
+                # A run of its own: the tracer costs time.
+                program.run(ranks, ROOT / "recipes/h200_1b.yaml", sets, timeout=400, more_environment={
+                    "CUDA_INJECTION64_PATH": str(tracer), "GPU_TRACE_SKIP_SECONDS": "5", "GPU_TRACE_SECONDS": "1",
+                    "GPU_TRACE_OUTPUT": str(program.folder / f"trace_{program.runs + 1}_%p")})
+                shutil.rmtree(program.folder / f"run_{program.runs}")
+            alone_share = exposed(program.folder, program.runs)
             steps, _ = program.run(ranks, ROOT / "recipes/h200_1b.yaml", sets, timeout=400)
             rate = statistics.median(step["tokens_per_second"] for step in steps[4:]) / ranks
             alone = alone or rate
             rows.append((name, f"{rate * ranks:,.0f}", f"{rate:,.0f}", f"{100 * rate / alone:.1f} %",
-                         f"{steps[-1]['peak_memory_bytes'] / 2**30:.1f} GiB", f"{100 * (steps[-1]['mfu'] or 0):.1f} %"))
+                         alone_share, f"{steps[-1]['peak_memory_bytes'] / 2**30:.1f} GiB", f"{100 * (steps[-1]['mfu'] or 0):.1f} %"))
             shutil.rmtree(program.folder / f"run_{program.runs}")
         ranks *= 2
     table("Weak scaling of recipes/h200_1b.yaml: four sequences of 8192 a GPU",
-          ("layout", "tokens/s", "a GPU", "of one GPU", "memory", "MFU, last step"), rows)
+          ("layout", "tokens/s", "a GPU", "of one GPU", "exposed communication", "memory", "MFU, last step"), rows)
 
 
 def kill_one(program, options, recipe, sets, run_dir):
@@ -193,7 +230,7 @@ def failure(program, options):
         raise Failed(f"the others ended {seconds:.0f} s after the kill, wanted {KILL_LIMIT_S} s")
 
 
-PARTS = {"layouts": layouts, "endurance": endurance, "failure": failure, "scaling": scaling}
+PARTS = {"layouts": layouts, "endurance": endurance, "failure": failure, "exchange": exchange, "scaling": scaling}
 
 
 def main():

@@ -3,12 +3,13 @@
 //   CUDA_INJECTION64_PATH=libgpu_trace.so GPU_TRACE_SKIP_SECONDS=5 train --recipe …
 //
 // records every kernel and copy, and when the program ends prints their times by name and the share of the time between the
-// first and the last in which the GPU was busy. The environment is read here because the traced program knows nothing of it:
+// first and the last in which the GPU was busy, and between what it was idle. The environment is read here because the traced program knows nothing of it:
 //   GPU_TRACE_SKIP_SECONDS  what starts in the first seconds is left out (loading, first use of libraries)
 //   GPU_TRACE_SECONDS       what starts later than this after the skipped ones is left out (saving)
-//   GPU_TRACE_OUTPUT        a file instead of standard error
+//   GPU_TRACE_OUTPUT        a file instead of standard error; %p in it becomes the process number, for several ranks
 #include <cupti.h>
 #include <cxxabi.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstdint>
@@ -22,10 +23,11 @@
 namespace {
 
 constexpr size_t kBufferBytes = size_t{8} << 20;
-constexpr size_t kShownKernels = 40;
+constexpr size_t kShownKernels = 40, kShownGaps = 12;
 
 struct Span {
-  uint64_t begin, end;  // nanoseconds
+  uint64_t begin, end;      // nanoseconds
+  const std::string* name;  // a key of Trace::kinds
 };
 
 struct Kind {
@@ -38,6 +40,7 @@ struct Trace {
   std::mutex mutex;
   std::map<std::string, Kind> kinds;
   std::vector<Span> spans;
+  std::vector<Span> work;  // those of `spans` that are not NCCL's
   uint64_t first_kept = 0, last_kept = UINT64_MAX;
 
   void add(const std::string& name, uint64_t begin, uint64_t end) {
@@ -45,10 +48,13 @@ struct Trace {
     if (begin < first_kept || begin > last_kept) {
       return;
     }
-    Kind& kind = kinds[name];
-    ++kind.calls;
-    kind.nanoseconds += end - begin;
-    spans.push_back({begin, end});
+    const auto entry = kinds.try_emplace(name).first;
+    ++entry->second.calls;
+    entry->second.nanoseconds += end - begin;
+    spans.push_back({begin, end, &entry->first});
+    if (!name.starts_with("nccl")) {
+      work.push_back(spans.back());
+    }
   }
 };
 
@@ -122,16 +128,51 @@ uint64_t covered(std::vector<Span> spans) {
   return total;
 }
 
+// Between what the GPU stood idle, the longest sums first: where a program waits for its host.
+void print_idle(std::FILE* out, std::vector<Span> spans) {
+  std::sort(spans.begin(), spans.end(), [](const Span& a, const Span& b) { return a.begin < b.begin; });
+  std::map<std::pair<std::string, std::string>, Kind> gaps;
+  const Span* last = nullptr;
+  for (const Span& span : spans) {
+    if (last != nullptr && span.begin > last->end) {
+      Kind& gap = gaps[{*last->name, *span.name}];
+      ++gap.calls;
+      gap.nanoseconds += span.begin - last->end;
+    }
+    if (last == nullptr || span.end > last->end) {
+      last = &span;
+    }
+  }
+  std::vector<std::pair<std::pair<std::string, std::string>, Kind>> rows(gaps.begin(), gaps.end());
+  std::sort(rows.begin(), rows.end(), [](const auto& a, const auto& b) { return a.second.nanoseconds > b.second.nanoseconds; });
+  std::fprintf(out, "idle between\n%10s %9s %10s  %s\n", "ms", "times", "us each", "names");
+  for (size_t i = 0; i < std::min(rows.size(), kShownGaps); ++i) {
+    const auto& [names, gap] = rows[i];
+    std::fprintf(out, "%10.2f %9llu %10.1f  %s -> %s\n", static_cast<double>(gap.nanoseconds) * 1e-6, static_cast<unsigned long long>(gap.calls),
+                 static_cast<double>(gap.nanoseconds) * 1e-3 / static_cast<double>(gap.calls), names.first.c_str(), names.second.c_str());
+  }
+}
+
+// Empty for standard error.
+std::string output_path() {
+  const char* const wanted = std::getenv("GPU_TRACE_OUTPUT");
+  std::string path = wanted != nullptr ? wanted : "";
+  if (const size_t at = path.find("%p"); at != std::string::npos) {
+    path.replace(at, 2, std::to_string(getpid()));
+  }
+  return path;
+}
+
 void report() {
   cuptiActivityFlushAll(CUPTI_ACTIVITY_FLAG_FLUSH_FORCED);
   const std::scoped_lock lock(trace().mutex);
   if (trace().spans.empty()) {
     return;
   }
-  const char* const path = std::getenv("GPU_TRACE_OUTPUT");
-  std::FILE* const out = path != nullptr ? std::fopen(path, "w") : stderr;
+  const std::string path = output_path();
+  std::FILE* const out = path.empty() ? stderr : std::fopen(path.c_str(), "w");
   if (out == nullptr) {
-    std::fprintf(stderr, "gpu_trace: cannot write %s\n", path);
+    std::fprintf(stderr, "gpu_trace: cannot write %s\n", path.c_str());
     return;
   }
   uint64_t begin = UINT64_MAX, end = 0, total = 0;
@@ -145,8 +186,11 @@ void report() {
     total += kind.nanoseconds;
   }
   const double wall = static_cast<double>(end - begin) * 1e-6;
-  std::fprintf(out, "GPU busy %.1f %% of %.1f ms; %zu kernels and copies\n", 1e-4 * static_cast<double>(covered(trace().spans)) / wall, wall,
-               trace().spans.size());
+  const auto busy = static_cast<double>(covered(trace().spans)), working = static_cast<double>(covered(trace().work));
+  std::fprintf(out, "GPU busy %.1f %% of %.1f ms; %zu kernels and copies\n", 1e-4 * busy / wall, wall, trace().spans.size());
+  if (trace().work.size() != trace().spans.size()) {
+    std::fprintf(out, "communication exposed %.1f %% of the time: NCCL's kernels ran and nothing else did\n", 1e-4 * (busy - working) / wall);
+  }
   std::fprintf(out, "%10s %7s %9s %10s  %s\n", "ms", "share", "calls", "us each", "name");
   for (size_t i = 0; i < std::min(rows.size(), kShownKernels); ++i) {
     const Kind& kind = rows[i].second;
@@ -154,7 +198,8 @@ void report() {
                  100.0 * static_cast<double>(kind.nanoseconds) / static_cast<double>(total), static_cast<unsigned long long>(kind.calls),
                  static_cast<double>(kind.nanoseconds) * 1e-3 / static_cast<double>(kind.calls), rows[i].first.c_str());
   }
-  if (path != nullptr) {
+  print_idle(out, trace().spans);
+  if (!path.empty()) {
     std::fclose(out);
   }
 }
