@@ -38,7 +38,7 @@ struct Backward {
 
 template <int K, int V>
 __global__ void __launch_bounds__(kThreads, 1) query_kernel(const __grid_constant__ Backward p) {
-#if LH_ATTENTION_SM90A
+#if LH_WARPGROUP_KERNELS
   extern __shared__ __align__(1024) unsigned char memory[];
   using Queries = SwizzledTile<kBlockRows, K>;
   using Gradients = SwizzledTile<kBlockRows, V>;
@@ -90,11 +90,11 @@ __global__ void __launch_bounds__(kThreads, 1) query_kernel(const __grid_constan
     begin_products();
 #pragma unroll
     for (int c = 0; c < K; c += 16) {
-      multiply_rows(s, q.at(lane.group * kGroupRows, c), k(tile).at(0, c), c > 0);
+      multiply<Along::K, Along::K>(s, q.at(lane.group * kGroupRows, c), k(tile).at(0, c), c > 0);
     }
 #pragma unroll
     for (int c = 0; c < V; c += 16) {
-      multiply_rows(dp, d_o.at(lane.group * kGroupRows, c), v(tile).at(0, c), c > 0);
+      multiply<Along::K, Along::K>(dp, d_o.at(lane.group * kGroupRows, c), v(tile).at(0, c), c > 0);
     }
     finish_products();
     hold(s);
@@ -152,7 +152,7 @@ __global__ void __launch_bounds__(kThreads, 1) query_kernel(const __grid_constan
 
 template <int K, int V>
 __global__ void __launch_bounds__(kThreads, 1) key_kernel(const __grid_constant__ Backward p) {
-#if LH_ATTENTION_SM90A
+#if LH_WARPGROUP_KERNELS
   extern __shared__ __align__(1024) unsigned char memory[];
   using Keys = SwizzledTile<kBlockRows, K>;
   using Values = SwizzledTile<kBlockRows, V>;
@@ -206,11 +206,11 @@ __global__ void __launch_bounds__(kThreads, 1) key_kernel(const __grid_constant_
       begin_products();
 #pragma unroll
       for (int c = 0; c < K; c += 16) {
-        multiply_rows(s, k.at(lane.group * kGroupRows, c), q(tile).at(half, c), c > 0);
+        multiply<Along::K, Along::K>(s, k.at(lane.group * kGroupRows, c), q(tile).at(half, c), c > 0);
       }
 #pragma unroll
       for (int c = 0; c < V; c += 16) {
-        multiply_rows(dp, v.at(lane.group * kGroupRows, c), d_o(tile).at(half, c), c > 0);
+        multiply<Along::K, Along::K>(dp, v.at(lane.group * kGroupRows, c), d_o(tile).at(half, c), c > 0);
       }
       finish_products();
       hold(s);

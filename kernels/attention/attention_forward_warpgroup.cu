@@ -76,7 +76,7 @@ __device__ __forceinline__ void forward_tile(const SwizzledTile<kBlockRows, K>& 
   begin_products();
 #pragma unroll
   for (int c = 0; c < K; c += 16) {
-    multiply_rows(s, q.at(lane.group * kGroupRows, c), k.at(0, c), c > 0);
+    multiply<Along::K, Along::K>(s, q.at(lane.group * kGroupRows, c), k.at(0, c), c > 0);
   }
   finish_products();
   hold(s);
@@ -120,7 +120,7 @@ __device__ __forceinline__ void forward_tile(const SwizzledTile<kBlockRows, K>& 
 
 template <int K, int V>
 __global__ void __launch_bounds__(kThreads, 1) forward_kernel(const __grid_constant__ Forward p) {
-#if LH_ATTENTION_SM90A
+#if LH_WARPGROUP_KERNELS
   extern __shared__ __align__(1024) unsigned char memory[];
   using Keys = SwizzledTile<kBlockRows, K>;
   using Values = SwizzledTile<kBlockRows, V>;

@@ -98,7 +98,7 @@ __device__ __forceinline__ void consume_rows(const int2* table, const RowsWork& 
 
 template <int N, Along kWeight, Accumulate kInto>
 __global__ void __launch_bounds__(kBlockThreads, 1) rows_warpgroup_kernel(const __grid_constant__ RowsWork p) {
-#if LH_GROUPED_SM90A
+#if LH_WARPGROUP_KERNELS
   extern __shared__ __align__(1024) unsigned char memory[];
   int2* table = reinterpret_cast<int2*>(memory + Shared<N>::kTable);
   Ring<N> ring(address_of(memory));

@@ -88,10 +88,9 @@ __device__ __forceinline__ void consume(const Order& order, const WeightWork& p,
 
 template <int N>
 __global__ void __launch_bounds__(kBlockThreads, 1) weight_warpgroup_kernel(const __grid_constant__ WeightWork p) {
-#if LH_GROUPED_SM90A
+#if LH_WARPGROUP_KERNELS
   extern __shared__ __align__(1024) unsigned char memory[];
-  int* table = reinterpret_cast<int*>(memory + Shared<N>::kTable);
-  const Order order{table, table + p.experts};
+  const Order order = Order::in(reinterpret_cast<int*>(memory + Shared<N>::kTable), p.experts);
   Ring<N> ring(address_of(memory));
   order.fill(p.offsets, p.experts);
   if (threadIdx.x == 0) {

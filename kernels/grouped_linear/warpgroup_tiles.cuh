@@ -4,9 +4,11 @@
 #pragma once
 
 #include "kernels/gpu/launch.cuh"
-#include "kernels/grouped_linear/warpgroup_instructions.cuh"
+#include "kernels/gpu/warpgroup.cuh"
 
 namespace longhaul::cuda::warpgroup {
+
+using namespace gpu::warpgroup;
 
 inline constexpr int kTileRows = 128;
 inline constexpr int kDepth = 64;  // of the inner dimension in a stage
@@ -24,7 +26,7 @@ struct Shared {
   static constexpr uint32_t kResults = kStages * kStageBytes;
   static constexpr uint32_t kBarriers = kResults + kConsumerThreads / 32 * kWarpBytes;
   static constexpr uint32_t kTable = kBarriers + 2 * kStages * 8;
-  static constexpr int64_t bytes(int64_t experts) { return kTable + (experts + 1) * static_cast<int64_t>(sizeof(int2)); }
+  static constexpr int64_t bytes(int64_t experts) { return kTable + (experts + 8) * static_cast<int64_t>(sizeof(int2)); }
 };
 static_assert(Shared<256>::bytes(kMostExperts) <= 227 * 1024 && Shared<128>::bytes(kMostExperts) <= 227 * 1024);
 

@@ -1,8 +1,9 @@
-// The instructions of Hopper (sm_90a) that its kernels here are made of: barriers in shared memory, tensor copies of the copy
+// The instructions of Hopper (sm_90a) that kernels of warpgroups are made of: barriers in shared memory, tensor copies of the copy
 // engine, and matrix products of a warpgroup (4 warps, 64 rows). One thin function each.
 //
 // Accumulators of 64 x n: warp w has rows 16 w .. 16 w + 15; thread l of it has rows l / 4 and l / 4 + 8 and, of every 8 columns,
 // 2 (l % 4) and the next: d[4 j + (0..3)] are (row, 8 j), (row, 8 j + 1), (row + 8, 8 j), (row + 8, 8 j + 1).
+// Rounded to bf16, two neighbouring groups of 8 columns are a left operand.
 //
 // Factors lie in shared memory as slabs whose rows are 128 bytes, the eight units of 16 bytes permuted by the row number: what
 // the copy engine writes and the tensor cores read as a 128-byte swizzle. Slabs begin at multiples of 1024 bytes.
@@ -12,13 +13,13 @@
 
 #include <cstdint>
 
-namespace longhaul::cuda::warpgroup {
+namespace longhaul::gpu::warpgroup {
 
 // Kernels are empty where the compiler does not know the instructions; nothing starts them there.
 #if !defined(__CUDA_ARCH__) || defined(__CUDA_ARCH_FEAT_SM90_ALL)
-#define LH_GROUPED_SM90A 1
+#define LH_WARPGROUP_KERNELS 1
 #else
-#define LH_GROUPED_SM90A 0
+#define LH_WARPGROUP_KERNELS 0
 #endif
 
 inline constexpr int kRowBytes = 128;  // of a slab
@@ -109,6 +110,14 @@ __device__ __forceinline__ void hold(float (&d)[N]) {
   }
 }
 
+template <int M, int N>
+__device__ __forceinline__ void hold(float (&d)[M][N]) {
+#pragma unroll
+  for (int i = 0; i < M; ++i) {
+    hold(d[i]);
+  }
+}
+
 // All threads of a warpgroup.
 template <int kRegisters>
 __device__ __forceinline__ void fewer_registers() {
@@ -120,6 +129,31 @@ __device__ __forceinline__ void more_registers() {
 }
 
 // d [64, n] (=, +=) a [64, 16] b [16, n], both in shared memory; asynchronous until wait_products.
+template <Along kA, Along kB>
+__device__ __forceinline__ void multiply(float (&d)[16], uint64_t a, uint64_t b, bool add) {
+  asm volatile(
+      "{\n.reg .pred p;\nsetp.ne.b32 p, %18, 0;\n"
+      "wgmma.mma_async.sync.aligned.m64n32k16.f32.bf16.bf16 {"
+      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15"
+      "}, %16, %17, p, 1, 1, %19, %20;\n}\n"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]),
+        "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15])
+      : "l"(a), "l"(b), "r"(add ? 1 : 0), "n"(kA == Along::K ? 0 : 1), "n"(kB == Along::K ? 0 : 1));
+}
+template <Along kA, Along kB>
+__device__ __forceinline__ void multiply(float (&d)[32], uint64_t a, uint64_t b, bool add) {
+  asm volatile(
+      "{\n.reg .pred p;\nsetp.ne.b32 p, %34, 0;\n"
+      "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {"
+      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
+      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
+      "}, %32, %33, p, 1, 1, %35, %36;\n}\n"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]),
+        "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]),
+        "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]),
+        "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31])
+      : "l"(a), "l"(b), "r"(add ? 1 : 0), "n"(kA == Along::K ? 0 : 1), "n"(kB == Along::K ? 0 : 1));
+}
 template <Along kA, Along kB>
 __device__ __forceinline__ void multiply(float (&d)[64], uint64_t a, uint64_t b, bool add) {
   asm volatile(
@@ -173,4 +207,32 @@ __device__ __forceinline__ void multiply(float (&d)[128], uint64_t a, uint64_t b
       : "l"(a), "l"(b), "r"(add ? 1 : 0), "n"(kA == Along::K ? 0 : 1), "n"(kB == Along::K ? 0 : 1));
 }
 
-}  // namespace longhaul::cuda::warpgroup
+// d [64, 64] += a [64, 16], in registers, times b [16, 64], rows of shared memory.
+__device__ __forceinline__ void add_product(float (&d)[32], const uint32_t (&a)[4], uint64_t b) {
+  asm volatile(
+      "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {"
+      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
+      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
+      "}, {%32, %33, %34, %35}, %36, 1, 1, 1, 1;\n"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]),
+        "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]),
+        "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]),
+        "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
+}
+
+__device__ __forceinline__ uint32_t pack(float low, float high) {
+  uint32_t r;
+  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(high), "f"(low));
+  return r;
+}
+// The left operand for 16 columns of an accumulator, from column 16 k on.
+template <int N>
+__device__ __forceinline__ void left_operand(const float (&d)[N], int k, uint32_t (&a)[4]) {
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    a[i] = pack(d[8 * k + 2 * i], d[8 * k + 2 * i + 1]);
+  }
+}
+
+}  // namespace longhaul::gpu::warpgroup
