@@ -1,6 +1,6 @@
 // Checks and times the CUDA kernels of Kimi Delta Attention on a GPU. It needs nvcc alone:
 //   nvcc -gencode=arch=compute_90a,code=sm_90a -std=c++20 -O3 -I. tools/bench/kda_cuda_bench.cu -o kda_cuda_bench
-//   kda_cuda_bench check | time | backward | unbounded | profile
+//   kda_cuda_bench check | small | time | segments | backward | unbounded | profile
 // The reference is the recurrence of Kimi Linear, arXiv:2510.26692, eq. 1, token by token in double on the same inputs.
 #include "tools/bench/kda_cuda_reference.cuh"
 
@@ -267,6 +267,21 @@ void check_all() {
   check_forward("70000 x 4, segments", {70000}, 4, 128, Kind::Raw);
 }
 
+// What the length of segments does.
+void time_segments() {
+  const auto wgmma = kda::Products::Warpgroup;
+  for (const int64_t chunks : {16, 32, 64, 128}) {
+    std::printf("segments of %d: ", static_cast<int>(chunks));
+    time_forward("8192", {8192}, 16, 128, Kind::Raw, wgmma, chunks);
+  }
+  for (const int64_t chunks : {64, 128, 256}) {
+    std::printf("segments of %d: ", static_cast<int>(chunks));
+    time_forward("65536", {65536}, 32, 128, Kind::Raw, wgmma, chunks);
+    std::printf("segments of %d: ", static_cast<int>(chunks));
+    time_forward("65536", {65536}, 32, 128, Kind::NoDecay, wgmma, chunks);
+  }
+}
+
 void time_all() {
   const auto wgmma = kda::Products::Warpgroup;
   time_forward("8192", {8192}, 96, 128, Kind::Usual, wgmma);
@@ -324,6 +339,10 @@ int main(int argc, char** argv) {
   }
   if (mode == "time") {
     time_all();
+    return 0;
+  }
+  if (mode == "segments") {
+    time_segments();
     return 0;
   }
   if (mode == "backward") {

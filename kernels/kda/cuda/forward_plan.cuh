@@ -39,7 +39,7 @@ template <int D>
   }
   constexpr int64_t blocks_each = D == 128 ? 2 : 3;
   const int64_t blocks = std::min(max_chunks(s) * s.heads, blocks_each * multiprocessors());
-  return launch(error, kernel, blocks, TileThread<D>::kThreads, PrepareShared<D>::kBytes, stream, p);
+  return launch(error, kernel, blocks, PrepareShared<D>::kThreads, PrepareShared<D>::kBytes, stream, p);
 }
 
 template <int D>

@@ -265,6 +265,13 @@ __device__ __forceinline__ void mbarrier_wait(uint32_t barrier, uint32_t parity)
 __device__ __forceinline__ void copy_16(uint32_t to_shared, const void* from, bool zeros) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to_shared), "l"(from), "r"(zeros ? 0 : 16) : "memory");
 }
+// Ends a group of copies of this thread.
+__device__ __forceinline__ void copies_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+// Until at most kLeft groups of this thread, the latest, are unfinished.
+template <int kLeft>
+__device__ __forceinline__ void copies_wait_for() {
+  asm volatile("cp.async.wait_group %0;" ::"n"(kLeft) : "memory");
+}
 // Until all copies of this thread so far are done.
 __device__ __forceinline__ void copies_wait() { asm volatile("cp.async.wait_all;" ::: "memory"); }
 // Arrives at the barrier when all copies of this thread so far are done; one of its arrivals.

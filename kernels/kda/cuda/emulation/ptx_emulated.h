@@ -369,6 +369,9 @@ inline void copy_16(uint32_t to_shared, const void* from, bool zeros) {
     std::memcpy(at_shared<unsigned char>(to_shared), from, 16);
   }
 }
+inline void copies_commit() {}
+template <int kLeft>
+void copies_wait_for() {}
 inline void copies_wait() {}
 inline void copies_arrive(uint32_t barrier) { mbarrier_arrive(barrier); }
 inline void bulk_load(uint32_t to_shared, const void* from, uint32_t bytes, uint32_t barrier) {
