@@ -175,13 +175,11 @@ double median_ms(Fn&& fn, int repeats) {
 
 template <int D>
 void time_parts(const ForwardRun& run) {
-  const kda::Sizes& s = run.args.sizes;
-  const int64_t segment_chunks = kda::segment_chunks_of(s, run.args.segment_chunks);
   const kda::ForwardPlan<D> plan(run.args);
   const double tables = median_ms([&] { require(plan.tables(0), "tables"); }, 11);
   const double prepare = median_ms([&] { require(plan.prepare(0), "prepare"); }, 11);
   double transfer = 0;
-  if (kda::max_chunks(s) > segment_chunks) {
+  if (plan.has_segments()) {
     transfer = median_ms([&] { require(plan.transfer(0), "transfer"); }, 11);
   }
   const double walk = median_ms([&] { require(plan.walk(0), "walk"); }, 11);
@@ -270,11 +268,13 @@ void check_all() {
 // What the length of segments does.
 void time_segments() {
   const auto wgmma = kda::Products::Warpgroup;
-  for (const int64_t chunks : {16, 32, 64, 128}) {
+  for (const int64_t chunks : {0, 8, 16, 32}) {
     std::printf("segments of %d: ", static_cast<int>(chunks));
     time_forward("8192", {8192}, 16, 128, Kind::Raw, wgmma, chunks);
+    std::printf("segments of %d: ", static_cast<int>(chunks));
+    time_forward("8192", {8192}, 16, 128, Kind::NoDecay, wgmma, chunks);
   }
-  for (const int64_t chunks : {64, 128, 256}) {
+  for (const int64_t chunks : {0, 64, 256}) {
     std::printf("segments of %d: ", static_cast<int>(chunks));
     time_forward("65536", {65536}, 32, 128, Kind::Raw, wgmma, chunks);
     std::printf("segments of %d: ", static_cast<int>(chunks));
@@ -287,6 +287,11 @@ void time_all() {
   time_forward("8192", {8192}, 96, 128, Kind::Usual, wgmma);
   time_forward("8192", {8192}, 96, 128, Kind::Usual, wgmma, 0, true);
   time_forward("8192", {8192}, 96, 128, Kind::Raw, wgmma);
+  time_forward("8192", {8192}, 64, 128, Kind::Usual, wgmma);
+  time_forward("8192", {8192}, 16, 128, Kind::Usual, wgmma);
+  time_forward("65536", {65536}, 32, 128, Kind::Usual, wgmma);
+  time_forward("1048576", {1048576}, 8, 128, Kind::Usual, wgmma);
+  time_forward("packed 6", {1300, 547, 2048, 963, 271, 3063}, 96, 128, Kind::Usual, wgmma);
   time_forward("8192", {8192}, 64, 128, Kind::Raw, wgmma);
   time_forward("8192", {8192}, 16, 128, Kind::Raw, wgmma);
   time_forward("65536", {65536}, 32, 128, Kind::Raw, wgmma);

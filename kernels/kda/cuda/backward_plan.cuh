@@ -14,15 +14,15 @@ template <int D>
 class BackwardPlan {
  public:
   explicit BackwardPlan(const BackwardArgs& args)
-      : args_(args), segment_chunks_(segment_chunks_of(args.sizes, args.segment_chunks)) {
+      : args_(args), rule_(segment_rule_of(args.sizes, args.segment_chunks)) {
     Cutter cutter(args.workspace);
-    workspace_ = take_backward(cutter, args.sizes, segment_chunks_);
+    workspace_ = take_backward(cutter, args.sizes, rule_);
     // The arrays lie as forward laid them, and are only read.
     Cutter saved_cutter(const_cast<void*>(args.saved));
     saved_ = take_saved(saved_cutter, args.sizes);
   }
 
-  [[nodiscard]] bool has_segments() const { return max_chunks(args_.sizes) > segment_chunks_; }
+  [[nodiscard]] bool has_segments() const { return kda::cuda::has_segments(args_.sizes, rule_); }
   [[nodiscard]] int tables(int error) const;
   [[nodiscard]] int prepare(int error) const;
   [[nodiscard]] int transfer(int error) const;
@@ -34,12 +34,12 @@ class BackwardPlan {
 
   [[nodiscard]] int documents() const { return static_cast<int>(args_.sizes.documents); }
   [[nodiscard]] int heads() const { return static_cast<int>(args_.sizes.heads); }
-  [[nodiscard]] int64_t segments() const { return max_segments(args_.sizes, segment_chunks_); }
+  [[nodiscard]] int64_t segments() const { return max_segments(args_.sizes, rule_); }
   template <int kBlockGroups, BackwardWalk kWalk>
   [[nodiscard]] int walk_with(int error) const;
 
   BackwardArgs args_;
-  int64_t segment_chunks_;
+  SegmentRule rule_;
   BackwardWorkspace workspace_{};
   Saved saved_{};
 };
@@ -48,7 +48,7 @@ template <int D>
 int BackwardPlan<D>::tables(int error) const {
   const TablesParams p{.cu_seqlens = args_.in.cu_seqlens,
                        .documents = documents(),
-                       .segment_chunks = static_cast<int>(segment_chunks_),
+                       .segments = rule_,
                        .tables = workspace_.tables};
   return launch(error, tables_kernel, 1, kTablesThreads, tables_shared_bytes(), args_.stream, p);
 }

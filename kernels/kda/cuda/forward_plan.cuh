@@ -46,16 +46,16 @@ template <int D>
 class ForwardPlan {
  public:
   explicit ForwardPlan(const ForwardArgs& args)
-      : args_(args), segment_chunks_(segment_chunks_of(args.sizes, args.segment_chunks)) {
+      : args_(args), rule_(segment_rule_of(args.sizes, args.segment_chunks)) {
     Cutter cutter(args.workspace);
-    workspace_ = take_forward(cutter, args.sizes, segment_chunks_);
+    workspace_ = take_forward(cutter, args.sizes, rule_);
     if (args.saved != nullptr) {
       Cutter save_cutter(args.saved);
       saved_ = take_saved(save_cutter, args.sizes);
     }
   }
 
-  [[nodiscard]] bool has_segments() const { return max_chunks(args_.sizes) > segment_chunks_; }
+  [[nodiscard]] bool has_segments() const { return kda::cuda::has_segments(args_.sizes, rule_); }
   [[nodiscard]] int tables(int error) const;
   [[nodiscard]] int prepare(int error) const;
   [[nodiscard]] int transfer(int error) const;
@@ -65,12 +65,12 @@ class ForwardPlan {
   static constexpr int kGroups = D / 64;
 
   [[nodiscard]] RecurrenceParams params() const;
-  [[nodiscard]] int64_t segments() const { return max_segments(args_.sizes, segment_chunks_); }
+  [[nodiscard]] int64_t segments() const { return max_segments(args_.sizes, rule_); }
   template <int kBlockGroups, Walk kWalk>
   [[nodiscard]] int walk_with(int error) const;
 
   ForwardArgs args_;
-  int64_t segment_chunks_;
+  SegmentRule rule_;
   ForwardWorkspace workspace_{};
   Saved saved_{};
 };
@@ -79,7 +79,7 @@ template <int D>
 int ForwardPlan<D>::tables(int error) const {
   const TablesParams p{.cu_seqlens = args_.in.cu_seqlens,
                        .documents = static_cast<int>(args_.sizes.documents),
-                       .segment_chunks = static_cast<int>(segment_chunks_),
+                       .segments = rule_,
                        .tables = workspace_.tables};
   return launch(error, tables_kernel, 1, kTablesThreads, tables_shared_bytes(), args_.stream, p);
 }

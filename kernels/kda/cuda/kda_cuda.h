@@ -58,7 +58,7 @@ struct ForwardArgs {
   void* saved = nullptr;                 // saved_bytes, for backward; absent: inference
   void* workspace = nullptr;             // forward_workspace_bytes, aligned to 1024 bytes
   CUstream_st* stream = nullptr;
-  int64_t segment_chunks = 0;            // chunks a block walks through; 0: chosen from the number of heads
+  int64_t segment_chunks = 0;            // chunks a block walks through; 0: chosen from the number of heads and the position
   Products products = Products::Warpgroup;
 };
 

@@ -61,6 +61,40 @@ struct SegmentEntry {
   int32_t is_last;   // of the document
 };
 
+// Where the segments of a document start, in chunks: eight of `first`, then four of twice that, and so on up to `largest`, so
+// that a document of any length has enough of them. Positions do not depend on what follows.
+struct SegmentRule {
+  int32_t first;
+  int32_t largest;  // first times a power of two
+
+  struct Segment {
+    int32_t start;
+    int32_t chunks;
+  };
+  [[nodiscard]] LH_HOST_DEVICE constexpr Segment segment(int32_t index) const {
+    int32_t start = 0;
+    int32_t length = first;
+    for (int32_t same = 8; length < largest && index >= same; same = 4) {
+      start += same * length;
+      index -= same;
+      length *= 2;
+    }
+    return {start + index * length, length};
+  }
+  // Of a document of so many chunks; an empty one has one.
+  [[nodiscard]] LH_HOST_DEVICE constexpr int64_t count(int64_t chunks) const {
+    int64_t segments = 0;
+    int64_t length = first;
+    for (int64_t same = 8; length < largest && chunks > same * length; same = 4) {
+      chunks -= same * length;
+      segments += same;
+      length *= 2;
+    }
+    segments += (chunks + length - 1) / length;
+    return segments > 0 ? segments : 1;
+  }
+};
+
 // Device pointers into the workspace.
 struct Tables {
   int32_t* document_chunks;    // [documents + 1] first chunk of each

@@ -4,7 +4,7 @@
 // A warp owns 16 rows of 64 channels (prepare_layout.cuh) from the copy of its inputs to the copy of its results: both use the
 // same shared memory, and registers hold the decayed keys and queries in between. Warps meet four times a chunk: when the decays
 // of all tiles are known, when the operands of the tiles below the diagonal are, when the first ones have finished the
-// diagonal tiles, and when nobody reads the operands any more. Two warps invert I + L beside the others' work.
+// diagonal tiles, and when nobody reads the operands any more. The inverse of I + L is formed beside the others' work.
 #pragma once
 
 #include "kernels/kda/cuda/prepare_inputs.cuh"
@@ -47,11 +47,13 @@ class PrepareItems {
   int step_;  // chunks that the blocks make up
 };
 
-// Sums of the log-decays of the part's fragments along its tile, and the decays of the whole tile to shared memory. Calls
-// `fetch_next` when the first group of inputs is no longer needed.
-template <int K, Inputs kInputs, class FetchNext>
-__device__ __forceinline__ void sum_decays(float (&c)[kFragments][8], const PrepareParams& p, const PrepareItem& item,
-                                           unsigned char* shared, uint32_t base, const Part<K>& part, FetchNext&& fetch_next) {
+// Sums of the log-decays of the part's fragments along its tile, and the decays of the whole tile to shared memory. Half way,
+// when the first group of inputs has arrived and the last chunk's results have probably left, `fetch_rows` asks for the other
+// group; `fetch_next` for the next chunk's first group when this one's is no longer needed.
+template <int K, Inputs kInputs, class FetchRows, class FetchNext>
+__device__ __forceinline__ void sum_decays(float (&c)[kFragments][8], const PrepareParams& p, const PrepareItem& item, float a_log,
+                                           unsigned char* shared, uint32_t base, const Part<K>& part, FetchRows&& fetch_rows,
+                                           FetchNext&& fetch_next) {
   using S = PrepareShared<K>;
 #pragma unroll
   for (int b = 0; b < kFragments; ++b) {
@@ -60,12 +62,12 @@ __device__ __forceinline__ void sum_decays(float (&c)[kFragments][8], const Prep
       c[b][i] = 0.0F;
     }
   }
-  copies_wait_for<1>();
+  copies_wait_for<0>();
   sync_warp();
   float x[8];
   const Triangle triangle(reinterpret_cast<const uint4*>(shared + S::kTriangle)[part.lane]);
   if constexpr (kInputs == Inputs::Raw) {
-    const GateCurve curve(p.in, item.head);
+    const GateCurve curve(p.in, a_log);
     const int rows = item.rows - part.tile() * kTile;
     if (rows < kTile) {
       mask_gates(shared, part, rows);
@@ -73,6 +75,9 @@ __device__ __forceinline__ void sum_decays(float (&c)[kFragments][8], const Prep
     }
 #pragma unroll
     for (int b = 0; b < kFragments; ++b) {
+      if (b == 2) {
+        fetch_rows();
+      }
       read_gates<K>(x, curve, shared, base, part, b);
       add_sums(c[b], x, triangle);
     }
@@ -87,7 +92,7 @@ __device__ __forceinline__ void sum_decays(float (&c)[kFragments][8], const Prep
       read_decays<K>(x, shared, part, b);
       add_sums(c[b], x, triangle);
       if (step == 1) {
-        sync_warp();
+        fetch_rows();
         fetch_next();
         copies_wait_for<1>();
         sync_warp();
@@ -138,11 +143,12 @@ __global__ void __launch_bounds__(PrepareShared<K>::kThreads, K == 128 ? 2 : 3) 
     return;
   }
   PrepareItem item = items.item(p);
-  float beta = 0.0F;
+  uint32_t beta = 0;
+  float a_log = 0.0F;
   {
     const Part<K> part(thread);
     fetch_gates<K, kInputs>(p.in, item, base, part);
-    fetch_rows<K, kInputs>(p.in, item, base, part);
+    prefetch_rows<K, kInputs>(p.in, item, part);
     for (int at = thread * 16; at < 2 * S::kSquare; at += S::kThreads * 16) {
       *reinterpret_cast<uint4*>(shared + S::kSolve + at) = make_uint4(0, 0, 0, 0);
     }
@@ -150,7 +156,10 @@ __global__ void __launch_bounds__(PrepareShared<K>::kThreads, K == 128 ? 2 : 3) 
       Triangle::write(reinterpret_cast<uint4*>(shared + S::kTriangle), thread);
     }
     if (thread < kChunk) {
-      beta = fetch_beta<K, kInputs>(p.in, item, thread);
+      beta = fetch_beta<kInputs>(p.in, item, thread);
+    }
+    if constexpr (kInputs == Inputs::Raw) {
+      a_log = GateCurve::fetch_a_log(p.in, item.head);
     }
     sync_block();
   }
@@ -164,20 +173,33 @@ __global__ void __launch_bounds__(PrepareShared<K>::kThreads, K == 128 ? 2 : 3) 
     const PrepareItem next = has_next ? items.item(p) : item;
 
     float c[kFragments][8];
-    sum_decays<K, kInputs>(c, p, item, shared, base, part, [&] {
-      if (has_next) {
-        fetch_gates<K, kInputs>(p.in, next, base, part);
-      } else {
-        copies_commit();
-      }
-    });
+    sum_decays<K, kInputs>(
+        c, p, item, a_log, shared, base, part,
+        [&] {
+          if (part.lane == 0) {
+            bulk_store_wait();
+          }
+          sync_warp();
+          fetch_rows<K, kInputs>(p.in, item, base, part);
+        },
+        [&] {
+          if (has_next) {
+            fetch_gates<K, kInputs>(p.in, next, base, part);
+          } else {
+            copies_commit();
+          }
+        });
+    if constexpr (kInputs == Inputs::Raw) {
+      a_log = GateCurve::fetch_a_log(p.in, next.head);
+    }
     if constexpr (kInputs == Inputs::Raw) {
       sum_squares<K>(shared, base, part);
     }
     if (thread < kChunk) {
-      reinterpret_cast<float*>(shared + S::kBeta)[thread] = beta;
-      reinterpret_cast<float*>(image + I::kBeta)[thread] = beta;
-      beta = fetch_beta<K, kInputs>(p.in, next, thread);
+      const float value = beta_of<kInputs>(beta);
+      reinterpret_cast<float*>(shared + S::kBeta)[thread] = value;
+      reinterpret_cast<float*>(image + I::kBeta)[thread] = value;
+      beta = fetch_beta<kInputs>(p.in, next, thread);
     }
     sync_block();
 
@@ -206,7 +228,7 @@ __global__ void __launch_bounds__(PrepareShared<K>::kThreads, K == 128 ? 2 : 3) 
       finish_diagonal(sums, shared, base, p.in.scale, part);
       sync_named(early_barrier, 32 * kTiles);
     }
-    if (thread < kInvertThreads) {
+    if (part.warp < kDiagonalThreads / 32) {
       invert_diagonal<K>(shared, thread / kTile, thread % kTile);
     } else {
       for (int pair = part.warp - 2; pair < 6; pair += S::kWarps - 2) {
@@ -218,25 +240,22 @@ __global__ void __launch_bounds__(PrepareShared<K>::kThreads, K == 128 ? 2 : 3) 
 
     write_decayed(decayed, shared, base, part);
     send_part(image, base, part);
-    if (thread < kInvertThreads) {
-      invert_neighbours<K>(base, part.warp, part.lane);
-      sync_named(inverse_barrier, kInvertThreads);
-      invert_halves<K>(base, part.warp, part.lane);
+    const int worker = part.warp - (S::kWarps - kInvertWarps);
+    if (worker >= 0) {
+      invert_lower(base, part, worker, inverse_barrier);
       fence_async_proxy();
-      sync_named(inverse_barrier, kInvertThreads);
-      if (thread == 0) {
+      sync_named(inverse_barrier, 32 * kInvertWarps);
+      if (worker == 0 && part.lane == 0) {
         bulk_store(image + I::kSolve, base + S::kSolve, 2 * S::kSquare);
         bulk_store_commit();
       }
     }
-    if (part.lane == 0) {
-      bulk_store_wait();
-    }
     if (!has_next) {
+      if (part.lane == 0) {
+        bulk_store_wait();
+      }
       return;
     }
-    sync_warp();
-    fetch_rows<K, kInputs>(p.in, next, base, part);
     item = next;
   }
 #endif

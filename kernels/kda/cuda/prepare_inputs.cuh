@@ -101,13 +101,19 @@ __device__ __forceinline__ void prefetch_rows(const InputParams& in, const Prepa
   }
 }
 
-template <int K, Inputs kInputs>
-[[nodiscard]] __device__ __forceinline__ float fetch_beta(const InputParams& in, const PrepareItem& item, int row) {
+// Of a row, as it comes: waiting for it is left to beta_of.
+template <Inputs kInputs>
+[[nodiscard]] __device__ __forceinline__ uint32_t fetch_beta(const InputParams& in, const PrepareItem& item, int row) {
+  constexpr uint32_t none = kInputs == Inputs::Ready ? 0U : 0xff80U;  // minus infinity in bf16
   if (row >= item.rows) {
-    return 0.0F;
+    return none;
   }
   const int64_t at = static_cast<int64_t>(item.first_token + row) * in.heads + item.head;
-  return kInputs == Inputs::Ready ? in.beta[at] : sigmoid_fast(bf16_low(in.beta_logits[at]));
+  return kInputs == Inputs::Ready ? bits_of(in.beta[at]) : in.beta_logits[at];
+}
+template <Inputs kInputs>
+[[nodiscard]] __device__ __forceinline__ float beta_of(uint32_t fetched) {
+  return kInputs == Inputs::Ready ? float_of(fetched) : sigmoid_fast(bf16_low(fetched));
 }
 
 // Of one head: gate = bound sigmoid(e^{a_log} (x + bias)), as a logarithm to the base 2.
@@ -115,10 +121,12 @@ struct GateCurve {
   float slope;         // of 1 + 2^{slope (x + bias)}
   float inverse_unit;  // 1 / (bound log2 e)
 
-  __device__ __forceinline__ GateCurve(const InputParams& in, int head)
-      : slope(-kLog2E * (in.a_log != nullptr ? exp2_fast(kLog2E * in.a_log[head]) : 1.0F)) {
+  __device__ __forceinline__ GateCurve(const InputParams& in, float a_log) : slope(-kLog2E * exp2_fast(kLog2E * a_log)) {
     constexpr float unbounded = -1e30F;  // a bound of zero decays nothing
-    inverse_unit = in.gate_bound != 0.0F ? 1.0F / (kLog2E * in.gate_bound) : unbounded;
+    inverse_unit = in.gate_bound != 0.0F ? reciprocal_fast(kLog2E * in.gate_bound) : unbounded;
+  }
+  [[nodiscard]] static __device__ __forceinline__ float fetch_a_log(const InputParams& in, int head) {
+    return in.a_log != nullptr ? in.a_log[head] : 0.0F;
   }
   // log2 of the decay of a gate, from slope times the bias
   [[nodiscard]] __device__ __forceinline__ float at(float gate, float slope_bias) const {

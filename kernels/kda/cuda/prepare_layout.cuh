@@ -64,7 +64,7 @@ struct Part {
   int warp;
   int lane;
 
-  explicit __device__ __forceinline__ Part(int thread) : warp(thread / 32), lane(thread % 32) {}
+  explicit __device__ __forceinline__ Part(int thread) : warp(uniform(thread / 32)), lane(thread % 32) {}
   [[nodiscard]] __device__ __forceinline__ int tile() const { return warp % kTiles; }
   [[nodiscard]] __device__ __forceinline__ int slab() const { return warp / kTiles; }
   [[nodiscard]] __device__ __forceinline__ uint32_t offset() const { return static_cast<uint32_t>(warp * PrepareShared<K>::kPiece); }

@@ -27,7 +27,7 @@ __device__ __forceinline__ int find_document(const int32_t* first, int documents
 struct TablesParams {
   const int64_t* cu_seqlens;  // [documents + 1]
   int documents;
-  int segment_chunks;
+  SegmentRule segments;
   Tables tables;
 };
 
@@ -44,7 +44,7 @@ static __global__ void __launch_bounds__(kTablesThreads) tables_kernel(const Tab
     int segments = 0;
     if (d < p.documents) {
       chunks = static_cast<int>((p.cu_seqlens[d + 1] - p.cu_seqlens[d] + kChunk - 1) / kChunk);
-      segments = max(1, (chunks + p.segment_chunks - 1) / p.segment_chunks);
+      segments = static_cast<int>(p.segments.count(chunks));
     }
     int32_t* from = sums;
     int32_t* to = sums + 2 * threads;
@@ -83,10 +83,10 @@ static __global__ void __launch_bounds__(kTablesThreads) tables_kernel(const Tab
     const int d = find_document(p.tables.document_segments, p.documents, s);
     const int position = s - p.tables.document_segments[d];
     const int chunks = p.tables.document_chunks[d + 1] - p.tables.document_chunks[d];
-    const int first = position * p.segment_chunks;
-    const int length = min(p.segment_chunks, chunks - first);
-    const int is_last = first + length == chunks ? 1 : 0;
-    p.tables.segments[s] = SegmentEntry{p.tables.document_chunks[d] + first, length, d, position, is_last};
+    const SegmentRule::Segment segment = p.segments.segment(position);
+    const int length = min(segment.chunks, chunks - segment.start);
+    const int is_last = segment.start + length == chunks ? 1 : 0;
+    p.tables.segments[s] = SegmentEntry{p.tables.document_chunks[d] + segment.start, length, d, position, is_last};
     if (sorted) {
       sums[s] = length;
     } else {

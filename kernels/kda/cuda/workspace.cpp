@@ -5,13 +5,13 @@ namespace longhaul::kda::cuda {
 
 int64_t forward_workspace_bytes(const Sizes& sizes, int64_t segment_chunks) {
   Cutter cutter(nullptr);
-  static_cast<void>(take_forward(cutter, sizes, segment_chunks_of(sizes, segment_chunks)));
+  static_cast<void>(take_forward(cutter, sizes, segment_rule_of(sizes, segment_chunks)));
   return cutter.used();
 }
 
 int64_t backward_workspace_bytes(const Sizes& sizes, int64_t segment_chunks) {
   Cutter cutter(nullptr);
-  static_cast<void>(take_backward(cutter, sizes, segment_chunks_of(sizes, segment_chunks)));
+  static_cast<void>(take_backward(cutter, sizes, segment_rule_of(sizes, segment_chunks)));
   return cutter.used();
 }
 

@@ -30,18 +30,27 @@ class Cutter {
 
 // A segment is long enough that handing its state on costs little, and a document with fewer heads than the chip has
 // multiprocessors still keeps it busy. It depends on the number of heads alone, for the sake of bitwise causality.
-[[nodiscard]] inline int64_t segment_chunks_of(const Sizes& s, int64_t asked) {
+[[nodiscard]] inline SegmentRule segment_rule_of(const Sizes& s, int64_t asked) {
   constexpr int64_t many_heads = 48;
-  constexpr int64_t usual = 256;
-  constexpr int64_t unlimited = int64_t{1} << 30;
+  constexpr int32_t usual = 256;
+  constexpr int32_t unlimited = 1 << 30;
   if (asked > 0) {
-    return asked;
+    return {static_cast<int32_t>(asked), static_cast<int32_t>(asked)};
   }
-  return s.heads > many_heads ? unlimited : usual;
+  if (s.heads > many_heads) {
+    return {unlimited, unlimited};
+  }
+  return {s.heads > 32 ? 64 : (s.heads > 16 ? 32 : 16), usual};
 }
-[[nodiscard]] inline int64_t max_segments(const Sizes& s, int64_t segment_chunks) {
-  return max_chunks(s) / segment_chunks + s.documents;
+// At most: documents of one length have the most segments, but for rounding.
+[[nodiscard]] inline int64_t max_segments(const Sizes& s, const SegmentRule& rule) {
+  if (s.documents <= 1) {
+    return rule.count(max_chunks(s));
+  }
+  return s.documents * (rule.count((max_chunks(s) + s.documents - 1) / s.documents) + 1);
 }
+// Whether a document can have two.
+[[nodiscard]] inline bool has_segments(const Sizes& s, const SegmentRule& rule) { return max_chunks(s) > rule.first; }
 [[nodiscard]] inline int64_t image_bytes(const Sizes& s) {
   return s.head_dim == 128 ? ChunkImage<128>::kBytes : ChunkImage<64>::kBytes;
 }
@@ -62,10 +71,9 @@ struct ForwardWorkspace {
   float* transfer_matrix;
 };
 
-[[nodiscard]] inline ForwardWorkspace take_forward(Cutter& cutter, const Sizes& s, int64_t segment_chunks) {
-  const int64_t segments = max_segments(s, segment_chunks);
-  // Nothing is handed on where no document can have two segments.
-  const int64_t states = max_chunks(s) > segment_chunks ? segments * s.heads * s.head_dim * s.head_dim : 0;
+[[nodiscard]] inline ForwardWorkspace take_forward(Cutter& cutter, const Sizes& s, const SegmentRule& rule) {
+  const int64_t segments = max_segments(s, rule);
+  const int64_t states = has_segments(s, rule) ? segments * s.heads * s.head_dim * s.head_dim : 0;
   return {.tables = take_tables(cutter, s, segments),
           .images = cutter.take<unsigned char>(max_chunks(s) * s.heads * image_bytes(s)),
           .reach = cutter.take<int32_t>(segments * s.heads),
@@ -87,8 +95,8 @@ struct BackwardWorkspace {
   float* gradient_factors;            // [chunks, heads, head_dim], with 128 channels
 };
 
-[[nodiscard]] inline BackwardWorkspace take_backward(Cutter& cutter, const Sizes& s, int64_t segment_chunks) {
-  const ForwardWorkspace shared = take_forward(cutter, s, segment_chunks);
+[[nodiscard]] inline BackwardWorkspace take_backward(Cutter& cutter, const Sizes& s, const SegmentRule& rule) {
+  const ForwardWorkspace shared = take_forward(cutter, s, rule);
   const int64_t count = max_chunks(s) * s.heads;
   return {.tables = shared.tables,
           .images = shared.images,

@@ -69,6 +69,7 @@ inline void sync_warp() {
 }
 inline void sync_named(int barrier, int threads) { simt::sync_named(barrier, threads); }
 
+inline int uniform(int x) { return x; }
 inline float shuffle_xor(float value, int mask) {
   struct Operands {
     float value;
