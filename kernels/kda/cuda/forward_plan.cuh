@@ -6,6 +6,7 @@
 
 #include "kernels/kda/cuda/kda_cuda.h"
 #include "kernels/kda/cuda/launch.cuh"
+#include "kernels/kda/cuda/prepare.cuh"
 #include "kernels/kda/cuda/prepare_pairwise.cuh"
 #include "kernels/kda/cuda/recurrence.cuh"
 #include "kernels/kda/cuda/tables.cuh"
@@ -33,12 +34,12 @@ namespace longhaul::kda::cuda {
 
 template <int D>
 [[nodiscard]] int launch_prepare(int error, const PrepareParams& p, const Sizes& s, Gates gates, CUstream_st* stream) {
-  void (*kernel)(PrepareParams) = p.in.gate != nullptr ? prepare_kernel<D, Inputs::Raw> : prepare_kernel<D, Inputs::Ready>;
-  if (gates == Gates::Unbounded) {
-    kernel = prepare_pairwise_kernel<D>;
-  }
   constexpr int64_t blocks_each = D == 128 ? 2 : 3;
   const int64_t blocks = std::min(max_chunks(s) * s.heads, blocks_each * multiprocessors());
+  if (gates == Gates::Unbounded) {
+    return launch(error, prepare_pairwise_kernel<D>, blocks, TileThread<D>::kThreads, PairwiseTilesShared<D>::kBytes, stream, p);
+  }
+  void (*kernel)(PrepareParams) = p.in.gate != nullptr ? prepare_kernel<D, Inputs::Raw> : prepare_kernel<D, Inputs::Ready>;
   return launch(error, kernel, blocks, PrepareShared<D>::kThreads, PrepareShared<D>::kBytes, stream, p);
 }
 

@@ -229,7 +229,7 @@ __global__ void __launch_bounds__(PrepareShared<K>::kThreads, K == 128 ? 2 : 3) 
       sync_named(early_barrier, 32 * kTiles);
     }
     if (part.warp < kDiagonalThreads / 32) {
-      invert_diagonal<K>(shared, thread / kTile, thread % kTile);
+      invert_diagonal<S>(shared, thread / kTile, thread % kTile);
     } else {
       for (int pair = part.warp - 2; pair < 6; pair += S::kWarps - 2) {
         lower_pair<K>(shared, base, p.in.scale, pair, part.lane);

@@ -11,9 +11,8 @@ inline constexpr int kDiagonalThreads = 64;
 inline constexpr int kInvertWarps = 4;
 
 // Column `column` of the inverse of the diagonal tile `tile`, by forward substitution.
-template <int K>
+template <class S>
 __device__ __forceinline__ void invert_diagonal(unsigned char* shared, int tile, int column) {
-  using S = PrepareShared<K>;
   const auto* l = reinterpret_cast<const float*>(shared + S::kDiagonal) + tile * S::kDiagonalTile;
   float x[kTile];
 #pragma unroll

@@ -5,14 +5,14 @@
 // FMA units. There is no reciprocal and no limit; a decay that underflows is 0, and so is what it reaches.
 #pragma once
 
-#include "kernels/kda/cuda/prepare.cuh"
+#include "kernels/kda/cuda/pairwise_tiles.cuh"
 
 namespace longhaul::kda::cuda {
 
 // Where prepare keeps decays and inputs of the tiles on the diagonal.
 template <int K>
-struct PairwisePrepareShared {
-  using S = PrepareShared<K>;
+struct PairwiseFactors {
+  using S = PairwiseTilesShared<K>;
   static constexpr int kRow = S::kDecayRow;
   static constexpr int kFactors = S::kDecays;                 // fp32 [64, K] e^g; of a tile's first row unused
   static constexpr int kInputs = kFactors + kChunk * kRow;    // bf16 [64, K] pairs of k (low) and q (high)
@@ -33,7 +33,7 @@ __device__ __forceinline__ void limit_gates(FetchedTile<K, Inputs::Ready>& tile)
 
 template <int K>
 __device__ __forceinline__ void write_pairs(const TileShare<K>& share, unsigned char* shared) {
-  using P = PairwisePrepareShared<K>;
+  using P = PairwiseFactors<K>;
   unsigned char* to = shared + share.tile * kTile * P::kRow + share.channel * 4;
 #pragma unroll
   for (int r = 0; r < kTile; ++r) {
@@ -55,8 +55,8 @@ __device__ __forceinline__ float add_dot(float4 a, float4 b, float sum) {
 // group of four channels.
 template <int K, int kFirst>
 __device__ __forceinline__ void walk_columns(unsigned char* shared, float scale, int tile, int lane) {
-  using S = PrepareShared<K>;
-  using P = PairwisePrepareShared<K>;
+  using S = PairwiseTilesShared<K>;
+  using P = PairwiseFactors<K>;
   constexpr int rows = kTile - kFirst;
   const int start = lane / 4;  // the lane's column is its row of the same number
   const unsigned char* at = shared + (tile * kTile + kFirst) * P::kRow + lane % 4 * 16;
@@ -109,7 +109,7 @@ template <int K>
 __device__ __forceinline__ void pairwise_tiles(unsigned char* shared, float scale, int warp, int lane) {
   const int tile = warp % kTiles;
   const int half = warp / kTiles;
-  constexpr bool both = PrepareShared<K>::kShares == 1;
+  constexpr bool both = PairwiseTilesShared<K>::kShares == 1;
   if (both || half == 0) {
     walk_columns<K, 0>(shared, scale, tile, lane);
   }
@@ -122,7 +122,7 @@ __device__ __forceinline__ void pairwise_tiles(unsigned char* shared, float scal
 template <int K, class FetchNext>
 __device__ __forceinline__ void prepare_chunk_pairwise(const PrepareParams& p, const TileShare<K>& share, float beta,
                                                        unsigned char* image, int thread, FetchNext&& fetch_next) {
-  using S = PrepareShared<K>;
+  using S = PairwiseTilesShared<K>;
   using I = ChunkImage<K>;
   constexpr int threads = TileThread<K>::kThreads;
   constexpr int warps = threads / 32;
@@ -137,7 +137,7 @@ __device__ __forceinline__ void prepare_chunk_pairwise(const PrepareParams& p, c
     reinterpret_cast<float*>(image + I::kBeta)[thread] = beta;
   }
   sync_block();
-  write_decayed<K, Inputs::Ready>(share, p.in, shared, image);
+  write_decayed_tile<K>(share, p.in, shared, image);
   sync_block();
   for (int unit = warp; unit < 12; unit += warps) {
     lower_unit<K>(shared, p.in.scale, unit, lane);
@@ -149,7 +149,7 @@ __device__ __forceinline__ void prepare_chunk_pairwise(const PrepareParams& p, c
   pairwise_tiles<K>(shared, p.in.scale, warp, lane);
   sync_block();
   if (warp < 2) {
-    invert_diagonal<K>(shared, thread / kTile, thread % kTile);
+    invert_diagonal<S>(shared, thread / kTile, thread % kTile);
   }
   for (int distance = 1; distance < kTiles; ++distance) {
     sync_block();
@@ -182,7 +182,7 @@ __global__ void __launch_bounds__(TileThread<K>::kThreads, K == 128 ? 2 : 3) pre
     head = static_cast<int>(fetched_item % p.in.heads);
     rows = chunk.rows;
     if (thread < kChunk) {
-      beta = fetch_beta<K, Inputs::Ready>(p.in, chunk, head, thread);
+      beta = thread < rows ? p.in.beta[(chunk.first_token + thread) * p.in.heads + head] : 0.0F;
     }
     fetched.fetch(p.in, chunk, head, TileThread<K>(thread));
   };
