@@ -203,7 +203,7 @@ int run(int argc, char** argv) {
   try {
     run_agreed(mpi.world(), [&] {
       if (flags.experts % mpi.world().size() != 0 || mpi.world().size() < 2) {
-        throw UsageError("{} ranks: start at least two under mpirun, a divisor of --experts {}", mpi.world().size(), flags.experts);
+        throw RecipeError("{} ranks: start at least two under mpirun, a divisor of --experts {}", mpi.world().size(), flags.experts);
       }
     });
     Bench bench(mpi, flags);
