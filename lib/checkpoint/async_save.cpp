@@ -39,7 +39,7 @@ void AsyncSaver::begin(const fs::path& run_directory, CheckpointContent content)
       for (const Piece& piece : save->content.pieces) {
         LH_CHECK(!piece.source, "\"{}\" has a source, and can be saved by save_checkpoint only", piece.name);
       }
-      save->writer.emplace(create_rank_file(save->paths.staging / rank_file_name(comm_.rank()), save->content.pieces), save->progress);
+      save->writer.emplace(save->paths.staging / rank_file_name(comm_.rank()), save->content.pieces, save->progress);
     });
   } catch (const Error&) {
     if (comm_.rank() == 0) {
@@ -47,14 +47,24 @@ void AsyncSaver::begin(const fs::path& run_directory, CheckpointContent content)
     }
     throw;
   }
+  // The shorter of two steps, because something else may have lain within one. Not known at first: then it is due now.
+  save->release_due = monotonic_seconds() + std::min(seconds_to_release_[0], seconds_to_release_[1]);
   save->states.assign(save->writer->parts().size(), PartState::Live);
   save->places.assign(save->states.size(), -1);
+  for (const FilePart& part : save->writer->parts()) {
+    save->bytes_left += part.data.bytes();
+  }
   save_ = std::move(save);
   start_thread(&AsyncSaver::write_file);
-  copy_changing_and_device_parts();
+  if (copy_changing_and_device_parts()) {
+    save_->snapshot = std::thread([this] { take_snapshot(*save_); });
+  }
 }
 
 void AsyncSaver::release_tensors() {
+  if (step_began_ > 0) {
+    seconds_to_release_ = {seconds_to_release_[1], monotonic_seconds() - step_began_};
+  }
   if (!is_pending() || save_->phase != Phase::Writing) {
     return;
   }
@@ -62,13 +72,13 @@ void AsyncSaver::release_tensors() {
   for (size_t number = 0; number < save_->states.size(); ++number) {
     copy_part(number, Wait::Yes);
   }
+  const auto is_read_now = [](PartState state) { return state == PartState::Reading || state == PartState::Copying; };
   std::unique_lock lock(mutex_);
-  moved_.wait(lock, [&] {
-    return save_->has_ended || std::find(save_->states.begin(), save_->states.end(), PartState::Reading) == save_->states.end();
-  });
+  moved_.wait(lock, [&] { return std::none_of(save_->states.begin(), save_->states.end(), is_read_now); });
 }
 
 std::optional<FinishedSave> AsyncSaver::poll() {
+  step_began_ = monotonic_seconds();
   if (!is_pending()) {
     return std::nullopt;
   }
@@ -89,9 +99,7 @@ std::optional<FinishedSave> AsyncSaver::poll() {
     timer.stop();
     require_success();
   }
-  if (save.thread.joinable()) {
-    save.thread.join();
-  }
+  end_threads(save);
   if (save.phase == Phase::Writing) {
     save.phase = Phase::Completing;
     save.reports = gather_reports(comm_, save.report);
@@ -112,9 +120,7 @@ void AsyncSaver::require_success() {
     save_->is_given_up = true;
     moved_.notify_all();
   }
-  if (save_->thread.joinable()) {
-    save_->thread.join();
-  }
+  end_threads(*save_);
   ring_.clear();
   save = std::move(save_);
   save->writer.reset();
@@ -173,6 +179,15 @@ void AsyncSaver::wait_for_thread(const std::function<void()>& progress) {
   }
 }
 
+// They have ended, or will at once.
+void AsyncSaver::end_threads(Save& save) {
+  for (std::thread* thread : {&save.thread, &save.snapshot}) {
+    if (thread->joinable()) {
+      thread->join();
+    }
+  }
+}
+
 void AsyncSaver::abandon() noexcept {
   if (!is_pending()) {
     return;
@@ -182,9 +197,7 @@ void AsyncSaver::abandon() noexcept {
     save_->is_given_up = true;
     moved_.notify_all();
   }
-  if (save_->thread.joinable()) {
-    save_->thread.join();
-  }
+  end_threads(*save_);
   save_.reset();
 }
 

@@ -1,5 +1,5 @@
-// The parts of a rank's file: read by the thread where they lie, or copied into the staging buffer by the thread that trains.
-// See async_save.h.
+// The parts of a rank's file: read by the writer where they lie, or copied into the staging buffer by a thread that takes a
+// snapshot and by the one that trains. See async_save.h.
 #include <algorithm>
 
 #include "checkpoint/async_save_state.h"
@@ -12,6 +12,10 @@ namespace {
 
 // Thrown on a thread whose save was given up; nobody needs to hear of it.
 struct GivenUp {};
+
+// Bytes a second that copying within the host's memory reaches where others use it too; to begin in time, not too late.
+constexpr double kCopyRate = 1e9;
+constexpr double kLookAgain = 5e-3;  // seconds
 
 }  // namespace
 
@@ -34,6 +38,14 @@ void AsyncSaver::start_thread(void (AsyncSaver::*work)(Save&)) {
 }
 
 void AsyncSaver::write_file(Save& save) {
+  {
+    const hdf5::ThreadClaim claim;
+    save.writer->create();
+  }
+  {
+    const std::scoped_lock lock(mutex_);
+    save.writing_began = monotonic_seconds();
+  }
   Staging own(options_.copy);
   for (size_t number = 0; number < save.states.size(); ++number) {
     save.writer->write_next(next_values(save, number, own));
@@ -51,7 +63,10 @@ TensorView AsyncSaver::next_values(Save& save, size_t number, Staging& own) {
   const bool is_stable = save.content.pieces[part.piece].stability == Stability::UntilRelease;
   const bool is_readable = is_stable && part.data.device().kind == DeviceKind::Cpu;
   std::unique_lock lock(mutex_);
-  moved_.wait(lock, [&] { return save.is_given_up || save.states[number] == PartState::Copied || is_readable; });
+  moved_.wait(lock, [&] {
+    const PartState state = save.states[number];
+    return save.is_given_up || state == PartState::Copied || (is_readable && state == PartState::Live);
+  });
   if (save.is_given_up) {
     throw GivenUp{};
   }
@@ -59,6 +74,7 @@ TensorView AsyncSaver::next_values(Save& save, size_t number, Staging& own) {
     return {ring_.at(save.places[number]), part.data.dtype(), part.data.shape()};
   }
   save.states[number] = PartState::Reading;
+  save.bytes_left -= part.data.bytes();
   lock.unlock();
   return own.to_host(part.data);
 }
@@ -69,6 +85,7 @@ void AsyncSaver::mark_written(Save& save, size_t number) {
     ring_.give_back(save.places[number]);
   }
   save.states[number] = PartState::Written;
+  save.bytes_written += save.writer->parts()[number].data.bytes();
   ++save.num_written;
   moved_.notify_all();
 }
@@ -92,11 +109,11 @@ bool AsyncSaver::copy_part(size_t number, Wait wait) {
   {
     std::unique_lock lock(mutex_);
     const auto is_decided = [&] {
-      if (save.states[number] == PartState::Live && !save.has_ended) {
+      if (save.states[number] == PartState::Live && !save.has_ended && !save.is_given_up) {
         place = ring_.take(part.data.bytes());
         return place.has_value();
       }
-      return true;  // the thread has taken it meanwhile, or has failed
+      return true;  // another thread has taken it meanwhile, or the save is over
     };
     if (wait == Wait::Yes) {
       moved_.wait(lock, is_decided);
@@ -106,22 +123,20 @@ bool AsyncSaver::copy_part(size_t number, Wait wait) {
     if (!place) {
       return true;
     }
+    save.states[number] = PartState::Copying;
     save.places[number] = *place;
+    save.bytes_left -= part.data.bytes();
     staging_high_water_ = std::max(staging_high_water_, ring_.used());
   }
   const TensorView copy(ring_.at(*place), part.data.dtype(), part.data.shape());
   Staging(options_.copy).copy_to_host(part.data, copy);
   const std::scoped_lock lock(mutex_);
-  if (save.states[number] == PartState::Live) {
-    save.states[number] = PartState::Copied;
-  } else {
-    ring_.give_back(*place);  // the thread has read the tensor in the meantime: the same values
-  }
+  save.states[number] = PartState::Copied;
   moved_.notify_all();
   return true;
 }
 
-void AsyncSaver::copy_changing_and_device_parts() {
+bool AsyncSaver::copy_changing_and_device_parts() {
   const std::vector<FilePart>& parts = save_->writer->parts();
   const auto is_changing = [&](const FilePart& part) { return save_->content.pieces[part.piece].stability == Stability::None; };
   const auto last_changing = std::find_if(parts.rbegin(), parts.rend(), is_changing).base() - parts.begin();
@@ -131,9 +146,36 @@ void AsyncSaver::copy_changing_and_device_parts() {
       continue;
     }
     if (!copy_part(number, must ? Wait::Yes : Wait::No)) {
-      return;  // the rest is copied before the update
+      return false;  // the rest is copied before the update; its room must not be taken by what the writer reaches later
     }
   }
+  return true;
+}
+
+// From the end on, because the writer comes from the beginning. Ends when it meets the writer or finds no room.
+void AsyncSaver::take_snapshot(Save& save) {
+  try {
+    for (size_t number = save.states.size(); number-- > 0 && wait_until_copying_is_due(save) && copy_part(number, Wait::No);) {
+    }
+  } catch (const OutOfMemoryError&) {  // release_tensors will meet it again, where it can be told
+  }
+}
+
+// Copying what the writer will reach in time is work for nothing, so it begins as late as it can. False when nothing is left.
+bool AsyncSaver::wait_until_copying_is_due(Save& save) {
+  std::unique_lock lock(mutex_);
+  while (save.bytes_left > 0 && !save.has_ended && !save.is_given_up) {
+    const double now = monotonic_seconds();
+    const double left = static_cast<double>(save.bytes_left);
+    const double seconds = save.release_due - now;
+    const double written_by_then =
+        save.writing_began > 0 ? static_cast<double>(save.bytes_written) / (now - save.writing_began) * seconds : 0.0;
+    if (seconds <= left / kCopyRate && written_by_then < left) {
+      return true;
+    }
+    moved_.wait_for(lock, std::chrono::duration<double>(kLookAgain));
+  }
+  return false;
 }
 
 }  // namespace longhaul

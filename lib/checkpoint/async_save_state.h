@@ -34,6 +34,7 @@ struct AsyncSaver::Save {
   Phase phase = Phase::Writing;
 
   std::optional<RankFileWriter> writer;
+  double release_due = 0;            // when release_tensors is expected, by monotonic_seconds
   std::string report;                // of this rank, by its thread
   std::vector<std::string> reports;  // rank 0, for its thread
   int64_t bytes = 0;                 // rank 0's thread
@@ -43,12 +44,16 @@ struct AsyncSaver::Save {
   // Under the mutex.
   std::vector<PartState> states;
   std::vector<int64_t> places;  // in the ring, of parts that are Copied
-  int64_t num_written = 0;
+  int64_t num_written = 0;      // parts
+  int64_t bytes_written = 0;
+  int64_t bytes_left = 0;       // of parts that are Live
+  double writing_began = 0;     // 0: the file is still being laid out
   bool is_given_up = false;
   bool has_ended = false;  // the thread, in this phase
   std::exception_ptr failure;
 
-  std::thread thread;
+  std::thread thread;    // the writer, then the one that completes
+  std::thread snapshot;  // may be none
 };
 
 // Adds the time until the end of the scope to the save's stall.

@@ -27,14 +27,13 @@ void validate(const Piece& piece) {
            "the piece {} of \"{}\" does not fit into {}", data.to_string(), piece.name, piece.global_shape.to_string());
 }
 
-void add_parts(std::vector<FilePart>& parts, size_t number, const Piece& piece, int64_t file_offset) {
+void add_parts(std::vector<FilePart>& parts, size_t number, const Piece& piece) {
   if (piece.data.bytes() == 0) {
     return;
   }
   int64_t element = 0;
   for_each_part(piece.data, Staging::kBytes, [&](const std::vector<int64_t>&, const TensorView& part) {
-    parts.push_back({.piece = number, .first_element = element, .data = part,
-                     .file_offset = file_offset + element * size_of(part.dtype())});
+    parts.push_back({.piece = number, .first_element = element, .data = part});
     element += part.numel();
   });
 }
@@ -49,74 +48,93 @@ std::span<const std::byte> bytes_of(const TensorView& host) {
 
 }  // namespace
 
-RankFileLayout create_rank_file(const std::filesystem::path& path, std::span<const Piece> pieces) {
-  RankFileLayout layout{.path = path};
-  const std::string file_name = path.filename().string();
-  hdf5::File file = hdf5::create_file(path);
+RankFileWriter::RankFileWriter(std::filesystem::path path, std::span<const Piece> pieces, SaveProgress& progress)
+    : path_(std::move(path)), pieces_(pieces), progress_(progress) {
+  for (size_t number = 0; number < pieces.size(); ++number) {
+    validate(pieces[number]);
+    add_parts(parts_, number, pieces[number]);
+  }
+}
+
+void RankFileWriter::create() {
+  lay_out();
+  file_ = FileDescriptor(::open(path_.c_str(), O_RDWR | O_CLOEXEC));
+  if (!file_.is_open()) {
+    fail("open", path_, errno);
+  }
+  file_bytes_ = narrow<int64_t>(std::filesystem::file_size(path_));
+  const bool has_space = file_bytes_ == 0 || ::fallocate(file_.number(), 0, 0, file_bytes_) == 0;
+  if (!has_space && (errno == ENOSPC || errno == EDQUOT || errno == EFBIG)) {  // other errors: the file system has no such call
+    fail(fmt::format("set {} bytes aside for", file_bytes_), path_, errno);
+  }
+  is_in_order_ = std::is_sorted(parts_.begin(), parts_.end(),
+                                [&](const FilePart& a, const FilePart& b) { return offset_of(a) < offset_of(b); });
+}
+
+void RankFileWriter::lay_out() {
+  hdf5::File file = hdf5::create_file(path_);
   std::map<std::string, int> count_of_name;
-  for (const Piece& piece : pieces) {
-    validate(piece);
+  for (const Piece& piece : pieces_) {
     const int count = count_of_name[piece.name]++;
     const std::string dataset_name = count == 0 ? piece.name : fmt::format("{}#{}", piece.name, count);
-    StoredPiece stored{.block = {.offset = piece.offset, .shape = piece.data.shape()}, .file = file_name, .dataset = dataset_name,
-                       .hash = StreamingHash().digest()};
+    StoredPiece stored{.block = {.offset = piece.offset, .shape = piece.data.shape()}, .file = path_.filename().string(),
+                       .dataset = dataset_name, .hash = StreamingHash().digest()};
     try {
       stored.file_offset = hdf5::byte_offset(hdf5::create_dataset(file, dataset_name, piece.data.spec()));
     } catch (CheckpointError& error) {
-      error.add_context(fmt::format("tensor {} of {}", piece.name, path.string()));
+      error.add_context(fmt::format("tensor {} of {}", piece.name, path_.string()));
       throw;
     }
-    add_parts(layout.parts, layout.pieces.size(), piece, stored.file_offset);
-    layout.pieces.push_back({.name = piece.name, .whole = {piece.data.dtype(), piece.global_shape}, .stored = std::move(stored)});
+    written_.push_back({.name = piece.name, .whole = {piece.data.dtype(), piece.global_shape}, .stored = std::move(stored)});
   }
   file.close();
-  std::sort(layout.parts.begin(), layout.parts.end(), [](const FilePart& a, const FilePart& b) { return a.file_offset < b.file_offset; });
-  return layout;
 }
 
-RankFileWriter::RankFileWriter(RankFileLayout layout, SaveProgress& progress)
-    : layout_(std::move(layout)), progress_(progress), file_(::open(layout_.path.c_str(), O_RDWR | O_CLOEXEC)) {
-  if (!file_.is_open()) {
-    fail("open", layout_.path, errno);
-  }
-  file_bytes_ = narrow<int64_t>(std::filesystem::file_size(layout_.path));
-  const bool has_space = file_bytes_ == 0 || ::fallocate(file_.number(), 0, 0, file_bytes_) == 0;
-  if (!has_space && (errno == ENOSPC || errno == EDQUOT || errno == EFBIG)) {  // other errors: the file system has no such call
-    fail(fmt::format("set {} bytes aside for", file_bytes_), layout_.path, errno);
-  }
+int64_t RankFileWriter::offset_of(const FilePart& part) const {
+  return written_[part.piece].stored.file_offset + part.first_element * size_of(part.data.dtype());
 }
 
-void RankFileWriter::write_next(const TensorView& host) {
-  LH_CHECK(next_part_ < layout_.parts.size(), "{} has no part number {}", layout_.path.string(), next_part_);
-  const FilePart& part = layout_.parts[next_part_];
-  LH_CHECK(host.is_contiguous() && host.bytes() == part.data.bytes(), "part {} is {}, got {}", next_part_, part.data.to_string(),
-           host.to_string());
-  const std::span<const std::byte> bytes = bytes_of(host);
+void RankFileWriter::write_bytes(const FilePart& part, std::span<const std::byte> bytes) {
   for (size_t done = 0; done < bytes.size();) {
-    const int64_t at = part.file_offset + static_cast<int64_t>(done);
+    const int64_t at = offset_of(part) + static_cast<int64_t>(done);
     const ssize_t written = ::pwrite(file_.number(), bytes.data() + done, bytes.size() - done, at);
     if (written < 0 && errno == EINTR) {
       continue;
     }
     if (written <= 0) {
-      fail(fmt::format("write tensor {} into", layout_.pieces[part.piece].name), layout_.path, written < 0 ? errno : EIO);
+      fail(fmt::format("write tensor {} into", pieces_[part.piece].name), path_, written < 0 ? errno : EIO);
     }
     done += static_cast<size_t>(written);
   }
-  hash_until(part.file_offset);
-  file_hash_.update(bytes);
+}
+
+void RankFileWriter::write_next(const TensorView& host) {
+  LH_CHECK(next_part_ < parts_.size(), "{} has no part number {}", path_.string(), next_part_);
+  const FilePart& part = parts_[next_part_];
+  LH_CHECK(host.is_contiguous() && host.bytes() == part.data.bytes(), "part {} is {}, got {}", next_part_, part.data.to_string(),
+           host.to_string());
+  const std::span<const std::byte> bytes = bytes_of(host);
+  write_bytes(part, bytes);
   piece_hash_.update(bytes);
-  hashed_ = part.file_offset + host.bytes();
+  if (is_in_order_) {
+    hash_in_order(offset_of(part), bytes);
+  }
   ++next_part_;
-  if (next_part_ == layout_.parts.size() || layout_.parts[next_part_].piece != part.piece) {
-    layout_.pieces[part.piece].stored.hash = piece_hash_.digest();
+  if (next_part_ == parts_.size() || parts_[next_part_].piece != part.piece) {
+    written_[part.piece].stored.hash = piece_hash_.digest();
     piece_hash_ = StreamingHash();
   }
+  progress_.wrote(host.bytes());
+}
+
+void RankFileWriter::hash_in_order(int64_t offset, std::span<const std::byte> bytes) {
+  hash_until(offset);
+  file_hash_.update(bytes);
+  hashed_ = offset + narrow<int64_t>(bytes.size());
   if (hashed_ - handed_over_ >= kHandOverBytes) {
     ::sync_file_range(file_.number(), handed_over_, hashed_ - handed_over_, SYNC_FILE_RANGE_WRITE);  // a hint; errors are fsync's
     handed_over_ = hashed_;
   }
-  progress_.wrote(host.bytes());
 }
 
 // What HDF5 wrote between the tensors.
@@ -129,7 +147,7 @@ void RankFileWriter::hash_until(int64_t end) {
       continue;
     }
     if (got <= 0) {
-      fail("read back", layout_.path, got < 0 ? errno : EIO);
+      fail("read back", path_, got < 0 ? errno : EIO);
     }
     file_hash_.update(std::span(buffer.data(), static_cast<size_t>(got)));
     hashed_ += got;
@@ -137,22 +155,24 @@ void RankFileWriter::hash_until(int64_t end) {
 }
 
 WrittenFile RankFileWriter::finish() {
-  LH_CHECK(next_part_ == layout_.parts.size(), "{} of {} parts of {} are written", next_part_, layout_.parts.size(),
-           layout_.path.string());
-  hash_until(file_bytes_);
+  LH_CHECK(next_part_ == parts_.size(), "{} of {} parts of {} are written", next_part_, parts_.size(), path_.string());
+  if (is_in_order_) {
+    hash_until(file_bytes_);
+  }
   // By the descriptor that wrote: it is told of every write that failed behind its back.
   if (::fsync(file_.number()) != 0 && errno != EINVAL && errno != ENOTSUP) {
-    fail("bring to the disk", layout_.path, errno);
+    fail("bring to the disk", path_, errno);
   }
   file_ = FileDescriptor();
-  return {.name = layout_.path.filename().string(),
-          .hash = {.bytes = file_bytes_, .hash = file_hash_.digest()},
-          .pieces = std::move(layout_.pieces)};
+  return {.name = path_.filename().string(),
+          .hash = is_in_order_ ? FileHash{.bytes = file_bytes_, .hash = file_hash_.digest()} : hash_file(path_, ErrorKind::Checkpoint),
+          .pieces = std::move(written_)};
 }
 
 WrittenFile write_rank_file(const std::filesystem::path& path, std::span<const Piece> pieces, const DeviceTransfer& copy,
                             SaveProgress& progress) {
-  RankFileWriter writer(create_rank_file(path, pieces), progress);
+  RankFileWriter writer(path, pieces, progress);
+  writer.create();
   Staging staging(copy);
   for (const FilePart& part : writer.parts()) {
     const PieceSource& source = pieces[part.piece].source;

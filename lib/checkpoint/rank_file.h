@@ -1,9 +1,9 @@
 // rank_XXXXX.h5: the pieces of one rank, each a contiguous dataset under the tensor's name, so that a run is restored by
 // sequential reads and any part can be read by h5py.
 //
-// HDF5 lays the file out and closes it (create_rank_file); then RankFileWriter puts the values into the places that HDF5 gave
-// them with ordinary writes, in the order of the file. So writing needs no HDF5 and may happen on another thread, a write
-// that fails leaves the library in order, and each byte is touched once: it is hashed on its way.
+// HDF5 lays the file out and closes it (RankFileWriter::create); then the values go into the places that HDF5 gave them with
+// ordinary writes, in the order of the file. So writing needs no HDF5, a write that fails leaves the library in order, and
+// each byte is touched once: it is hashed on its way.
 #pragma once
 
 #include <cstdint>
@@ -36,39 +36,43 @@ struct FilePart {
   size_t piece = 0;           // its number among the pieces
   int64_t first_element = 0;  // of the piece
   TensorView data;            // a view of the piece's memory, or without memory where the piece has a source
-  int64_t file_offset = 0;
 };
 
-// A file that exists with all its datasets, whose values are still to be written.
-struct RankFileLayout {
-  std::filesystem::path path;
-  std::vector<WrittenPiece> pieces;  // as given; hashes not yet known
-  std::vector<FilePart> parts;       // all that has bytes, in the order of the file
-};
-[[nodiscard]] RankFileLayout create_rank_file(const std::filesystem::path& path, std::span<const Piece> pieces);
-
-// Writes the parts of a layout, one after the other, and hashes pieces and file as they go by.
+// Writes the parts of a file one after the other, and hashes pieces and file as they go by. May be used on another thread than
+// the one that made it, which may look at the parts meanwhile.
 class RankFileWriter {
  public:
-  // Sets the file's space aside, so that a full disk is noticed before anything is written. `progress` is kept.
-  RankFileWriter(RankFileLayout layout, SaveProgress& progress);
+  // Touches no file yet. `pieces` and `progress` are kept.
+  RankFileWriter(std::filesystem::path path, std::span<const Piece> pieces, SaveProgress& progress);
 
-  [[nodiscard]] const std::vector<FilePart>& parts() const noexcept { return layout_.parts; }
+  // All that has bytes, in the order in which it is written.
+  [[nodiscard]] const std::vector<FilePart>& parts() const noexcept { return parts_; }
+  // Makes the file with all its datasets and sets its space aside, so that a full disk is noticed before anything is written.
+  // Uses HDF5. Once.
+  void create();
   // The values of the next part: contiguous, on the CPU, of its type and size.
   void write_next(const TensorView& host);
   // After the last part: brings all to the disk. Once.
   [[nodiscard]] WrittenFile finish();
 
  private:
+  void lay_out();
+  [[nodiscard]] int64_t offset_of(const FilePart& part) const;
+  void write_bytes(const FilePart& part, std::span<const std::byte> bytes);
+  void hash_in_order(int64_t offset, std::span<const std::byte> bytes);
   void hash_until(int64_t end);
 
-  RankFileLayout layout_;
+  std::filesystem::path path_;
+  std::span<const Piece> pieces_;
   SaveProgress& progress_;
+  std::vector<FilePart> parts_;
+  std::vector<WrittenPiece> written_;  // as given; hashes follow
   FileDescriptor file_;
   int64_t file_bytes_ = 0;
   size_t next_part_ = 0;
   StreamingHash piece_hash_;
   StreamingHash file_hash_;
+  bool is_in_order_ = true;  // HDF5 has put the parts into the file in their order, so that the file can be hashed on the way
   int64_t hashed_ = 0;       // bytes of the file in file_hash_
   int64_t handed_over_ = 0;  // bytes of the file that the disk was asked to begin with
 };

@@ -22,7 +22,7 @@ class StagingRing {
   // What take returned.
   void give_back(int64_t offset);
 
-  [[nodiscard]] std::byte* at(int64_t offset) noexcept { return static_cast<std::byte*>(memory_.view().raw()) + offset; }
+  [[nodiscard]] std::byte* at(int64_t offset) noexcept { return begin_ + offset; }
   [[nodiscard]] int64_t capacity() const noexcept { return capacity_; }
   [[nodiscard]] int64_t used() const noexcept;
   void clear() { taken_.clear(); }
@@ -34,8 +34,11 @@ class StagingRing {
     bool is_free = false;
   };
 
+  void allocate();
+
   int64_t capacity_;
   Tensor memory_;
+  std::byte* begin_ = nullptr;  // in memory_
   std::deque<Range> taken_;  // oldest first
 };
 

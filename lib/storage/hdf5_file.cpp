@@ -10,6 +10,8 @@ PropertyList access_properties() {
   LH_HDF5(H5Pset_fclose_degree(list.id(), H5F_CLOSE_STRONG));
   // Virtual datasets need 1.10; compact new-style groups cost a fraction of the old ones, and attributes may pass 64 KiB.
   LH_HDF5(H5Pset_libver_bounds(list.id(), H5F_LIBVER_V110, H5F_LIBVER_LATEST));
+  // No block from which small datasets are cut: all lie in the file in the order in which they are created.
+  LH_HDF5(H5Pset_small_data_block_size(list.id(), 0));
 #if H5_VERSION_GE(1, 10, 7)
   LH_HDF5(H5Pset_file_locking(list.id(), true, true));
 #endif

@@ -23,16 +23,23 @@ std::atomic<std::thread::id> claimed_by;
 }  // namespace
 
 ThreadClaim::ThreadClaim() {
+  LH_CHECK(claimed_by.load() != std::this_thread::get_id(), "this thread has claimed HDF5 already");
   std::thread::id nobody;
-  LH_CHECK(claimed_by.compare_exchange_strong(nobody, std::this_thread::get_id()), "HDF5 is claimed by another thread already");
+  while (!claimed_by.compare_exchange_strong(nobody, std::this_thread::get_id())) {
+    claimed_by.wait(nobody);
+    nobody = {};
+  }
 }
 
-ThreadClaim::~ThreadClaim() { claimed_by = std::thread::id(); }
+ThreadClaim::~ThreadClaim() {
+  claimed_by = std::thread::id();
+  claimed_by.notify_one();
+}
 
 void expect_no_other_claim() {
   const std::thread::id owner = claimed_by.load(std::memory_order_relaxed);
   LH_CHECK(owner == std::thread::id() || owner == std::this_thread::get_id(),
-           "HDF5 is used while a checkpoint is being completed in the background; finish the save first");
+           "HDF5 is used while a checkpoint is being written in the background; finish the save first");
 }
 
 void silence_errors() noexcept {

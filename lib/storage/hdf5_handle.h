@@ -18,7 +18,7 @@ void silence_errors() noexcept;
 
 // While one lives, HDF5 belongs to the thread that made it, and every LH_HDF5 of another thread throws InternalError: not
 // every build of HDF5 is safe for threads, and where one is, a wait inside the library would hide that training stands still.
-// One at a time in a process.
+// A thread that wants to claim it too waits: ranks that are threads of one process take turns.
 class ThreadClaim {
  public:
   ThreadClaim();
