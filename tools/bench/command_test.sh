@@ -23,7 +23,7 @@ expect 0 "T=8,I=4,O=512" --op linear --shape T=8,I=4 "${quick[@]}"
 expect 0 '"direction": "backward"' --op linear --shape T=8,I=4,O=4 --dtype fp64 --json "${quick[@]}"
 expect 0 "KDA layer" --op step --recipe "$recipe" --set stages.0.global_batch_tokens=64 "${quick[@]}"
 expect 2 "--op or --list"
-expect 2 "kda, attention" --op nothing
+expect 2 "kda, kda_unbounded" --op nothing
 expect 2 "--recipe" --op step
 expect 2 '"Q"' --op kda --shape Q=1
 expect 2 "fp32 or fp64" --op kda --dtype bf16

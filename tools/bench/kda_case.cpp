@@ -11,14 +11,15 @@ namespace {
 
 class KdaCase : public Case {
  public:
-  KdaCase(const Sizes& sizes, DType dtype)
-      : tokens_(sizes["T"]),
+  KdaCase(const Sizes& sizes, DType dtype, KdaTiles tiles)
+      : tiles_(tiles),
+        tokens_(sizes["T"]),
         dim_(sizes["D"]),
         wide_{tokens_, sizes["H"], dim_},
         q_(random_tensor(dtype, wide_, -unit(), unit(), "q")),
         k_(random_tensor(dtype, wide_, -unit(), unit(), "k")),
         v_(random_tensor(dtype, wide_, -1, 1, "v")),
-        g_(random_tensor(dtype, wide_, -2, 0, "g")),
+        g_(random_tensor(dtype, wide_, tiles == KdaTiles::Dense ? -2 : -20, 0, "g")),
         beta_(random_tensor(dtype, {tokens_, sizes["H"]}, 0, 1, "beta")),
         cu_seqlens_(one_document(tokens_)),
         o_(dtype, wide_),
@@ -29,8 +30,8 @@ class KdaCase : public Case {
   }
 
   void run() override {
-    kda_forward(ctx_, {.q = q_, .k = k_, .v = v_, .g = g_, .beta = beta_, .cu_seqlens = cu_seqlens_, .scale = scale(), .o = o_,
-                       .chunk_states = chunk_states_});
+    kda_forward(ctx_, {.q = q_, .k = k_, .v = v_, .g = g_, .beta = beta_, .cu_seqlens = cu_seqlens_, .scale = scale(), .tiles = tiles_,
+                       .o = o_, .chunk_states = chunk_states_});
   }
 
  protected:
@@ -38,6 +39,7 @@ class KdaCase : public Case {
   [[nodiscard]] double unit() const { return std::sqrt(3.0 / static_cast<double>(dim_)); }
   [[nodiscard]] double scale() const { return 1 / std::sqrt(static_cast<double>(dim_)); }
 
+  KdaTiles tiles_;
   int64_t tokens_, dim_;
   Shape wide_;                     // [tokens, heads, head_dim]
   Tensor q_, k_, v_, g_;           // [tokens, heads, head_dim]
@@ -50,8 +52,8 @@ class KdaCase : public Case {
 
 class KdaBackwardCase final : public KdaCase {
  public:
-  KdaBackwardCase(const Sizes& sizes, DType dtype)
-      : KdaCase(sizes, dtype), dq_(dtype, wide_), dk_(dtype, wide_), dv_(dtype, wide_), dg_(dtype, wide_), dbeta_(dtype, beta_.view().shape()) {
+  KdaBackwardCase(const Sizes& sizes, DType dtype, KdaTiles tiles)
+      : KdaCase(sizes, dtype, tiles), dq_(dtype, wide_), dk_(dtype, wide_), dv_(dtype, wide_), dg_(dtype, wide_), dbeta_(dtype, beta_.view().shape()) {
     KdaCase::run();
     flops *= 2;
     // o stands for its gradient, which has the same size.
@@ -60,7 +62,7 @@ class KdaBackwardCase final : public KdaCase {
 
   void run() override {
     kda_backward(ctx_, {.d_o = o_, .q = q_, .k = k_, .v = v_, .g = g_, .beta = beta_, .cu_seqlens = cu_seqlens_, .scale = scale(),
-                        .chunk_states = chunk_states_, .dq = dq_, .dk = dk_, .dv = dv_, .dg = dg_, .dbeta = dbeta_});
+                        .tiles = tiles_, .chunk_states = chunk_states_, .dq = dq_, .dk = dk_, .dv = dv_, .dg = dg_, .dbeta = dbeta_});
   }
 
  private:
@@ -68,19 +70,24 @@ class KdaBackwardCase final : public KdaCase {
   Tensor dbeta_;              // [tokens, heads]
 };
 
-}  // namespace
-
-Operation kda_operation() {
-  return {.name = "kda",
-          .about = "Kimi Delta Attention, chunkwise, one document",
+Operation operation_of(const char* name, const char* about, KdaTiles tiles) {
+  return {.name = name,
+          .about = about,
           .letters = "T tokens, H heads, D head dim",
           .sizes = {{"T", 2048}, {"H", 4}, {"D", 128}},
-          .make = [](const Sizes& sizes, DType dtype, Direction direction) -> std::unique_ptr<Case> {
+          .make = [tiles](const Sizes& sizes, DType dtype, Direction direction) -> std::unique_ptr<Case> {
             if (direction == Direction::Forward) {
-              return std::make_unique<KdaCase>(sizes, dtype);
+              return std::make_unique<KdaCase>(sizes, dtype, tiles);
             }
-            return std::make_unique<KdaBackwardCase>(sizes, dtype);
+            return std::make_unique<KdaBackwardCase>(sizes, dtype, tiles);
           }};
+}
+
+}  // namespace
+
+Operation kda_operation() { return operation_of("kda", "Kimi Delta Attention, chunkwise, one document", KdaTiles::Dense); }
+Operation kda_unbounded_operation() {
+  return operation_of("kda_unbounded", "the same with gates without a bound (softplus decay)", KdaTiles::Pairwise);
 }
 
 }  // namespace longhaul::bench

@@ -38,6 +38,7 @@ struct Operation {
 
 // One a file.
 [[nodiscard]] Operation kda_operation();
+[[nodiscard]] Operation kda_unbounded_operation();
 [[nodiscard]] Operation attention_operation();
 [[nodiscard]] Operation attn_res_mix_operation();
 [[nodiscard]] Operation linear_operation();

@@ -176,8 +176,13 @@ template <int D>
 struct ChannelGradients {
   using S = GradientShared<D>;
   using P = PairwiseShared<D>;
+  float g[kTile];      // beyond the chunk's rows the last one's, as of q and k
+  uint16_t q[kTile];
+  uint16_t k[kTile];
   float dg[kTile];
 
+  // Early, before a barrier: all loads together.
+  __device__ __forceinline__ void fetch(const GradientParams& p, const ChunkEntry& chunk, int head, int tile, int channel);
   __device__ __forceinline__ void compute(const GradientParams& p, const ChunkEntry& chunk, int head, unsigned char* shared,
                                           int tile, int channel);
   // What later tiles' rows and earlier tiles' columns add, after a barrier.
@@ -186,14 +191,25 @@ struct ChannelGradients {
 };
 
 template <int D>
+__device__ __forceinline__ void ChannelGradients<D>::fetch(const GradientParams& p, const ChunkEntry& chunk, int head, int tile,
+                                                           int channel) {
+  const uint16_t* q_at = p.in.q + chunk.first_token * p.in.q_stride + head * D + channel;
+  const uint16_t* k_at = p.in.k + chunk.first_token * p.in.k_stride + head * D + channel;
+  const float* g_at = p.in.g + chunk.first_token * p.in.g_stride + head * D + channel;
+#pragma unroll
+  for (int i = 0; i < kTile; ++i) {
+    const int row = min(tile * kTile + i, chunk.rows - 1);
+    g[i] = g_at[row * p.in.g_stride];
+    q[i] = q_at[row * p.in.q_stride];
+    k[i] = k_at[row * p.in.k_stride];
+  }
+}
+
+template <int D>
 __device__ __forceinline__ void ChannelGradients<D>::compute(const GradientParams& p, const ChunkEntry& chunk, int head,
                                                              unsigned char* shared, int tile, int channel) {
   const int first = tile * kTile;
   const int rows = chunk.rows - first;  // may be more than the tile has, or none
-  const int last = chunk.rows - 1;
-  const uint16_t* q_at = p.in.q + chunk.first_token * p.in.q_stride + head * D + channel;
-  const uint16_t* k_at = p.in.k + chunk.first_token * p.in.k_stride + head * D + channel;
-  const float* g_at = p.in.g + chunk.first_token * p.in.g_stride + head * D + channel;
   const int64_t out_at = ((chunk.first_token + first) * p.in.heads + head) * D + channel;
   const int64_t out_stride = static_cast<int64_t>(p.in.heads) * D;
   const auto* beta = reinterpret_cast<const float*>(shared + S::kBeta) + first;
@@ -209,13 +225,12 @@ __device__ __forceinline__ void ChannelGradients<D>::compute(const GradientParam
 #pragma unroll
   for (int i = 0; i < kTile; ++i) {
     const bool inside = i < rows;
-    const int row = min(first + i, last);
-    const float f = inside ? exp2_fast(kLog2E * g_at[row * p.in.g_stride]) : 1.0F;
-    const float k = inside ? bf16_low(k_at[row * p.in.k_stride]) : 0.0F;
-    const float q = inside ? bf16_low(q_at[row * p.in.q_stride]) : 0.0F;
+    const float f = inside ? exp2_fast(kLog2E * g[i]) : 1.0F;
+    const float key_i = inside ? bf16_low(k[i]) : 0.0F;
+    const float query_i = inside ? bf16_low(q[i]) : 0.0F;
     const float of_beta = beta[i];
-    const float query = p.in.scale * q;
-    const float beta_key = of_beta * k;
+    const float query = p.in.scale * query_i;
+    const float beta_key = of_beta * key_i;
     float of_q = 0.0F;
     float of_k = 0.0F;
 #pragma unroll
@@ -236,7 +251,7 @@ __device__ __forceinline__ void ChannelGradients<D>::compute(const GradientParam
       }
     }
     decay[i] = 1.0F;
-    key[i] = k;
+    key[i] = key_i;
     col[i] = 0.0F;
     since *= f;
     const float far_q = sum(P::kRowQ, i);
@@ -245,27 +260,27 @@ __device__ __forceinline__ void ChannelGradients<D>::compute(const GradientParam
     const float row_k = since * far_k + of_k;
     const float self = diagonal[i];
     if (inside) {
-      p.dq[out_at + i * out_stride] = p.in.scale * (row_q + self * k);
+      p.dq[out_at + i * out_stride] = p.in.scale * (row_q + self * key_i);
     }
-    sum(P::kRowQ, i) = k * row_k;
+    sum(P::kRowQ, i) = key_i * row_k;
     sum(P::kRowK, i) = of_beta * row_k + self * query;
     // With the operands as the products had them, so that a pair's two halves cancel where both are in a sum.
-    dg[i] = rounded_to_bf16(q * (p.in.scale * since)) * far_q + rounded_to_bf16(k * (of_beta * since)) * far_k +
+    dg[i] = rounded_to_bf16(query_i * (p.in.scale * since)) * far_q + rounded_to_bf16(key_i * (of_beta * since)) * far_k +
             (query * of_q + beta_key * of_k);
   }
   const float to_end = *reinterpret_cast<const float*>(shared + S::kEnds + (tile * D + channel) * 4);
   float left = 0.0F;  // of out over the rows so far
 #pragma unroll
   for (int j = 0; j < kTile; ++j) {
-    const float k = j < rows ? bf16_low(k_at[min(first + j, last) * p.in.k_stride]) : 0.0F;
+    const float key_j = j < rows ? bf16_low(k[j]) : 0.0F;
     const float far = sum(P::kCol, j);
     const float leaving = decay[j] * to_end * sum(P::kOut, j);
     if (j < rows) {
       p.dk[out_at + j * out_stride] = sum(P::kRowK, j) + (decay[j] * far + col[j]) + leaving;
     }
-    dg[j] -= rounded_to_bf16(k * decay[j]) * far + k * col[j];
+    dg[j] -= rounded_to_bf16(key_j * decay[j]) * far + key_j * col[j];
     col[j] = left;
-    left += k * leaving;
+    left += key_j * leaving;
   }
   float after = 0.0F;
 #pragma unroll

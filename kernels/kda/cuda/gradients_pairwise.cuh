@@ -183,9 +183,10 @@ __global__ void __launch_bounds__(GradientShared<D>::kThreads, 1) gradients_pair
       put_sums<D>(col, shared + P::kCol, tile, channel, lane);
       put_sums<D>(out, shared + P::kOut, tile, channel, lane);
     }
-    sync_block();
     forget(thread);
     ChannelGradients<D> gradients;
+    gradients.fetch(p, chunk, head, thread / D, thread % D);
+    sync_block();
     gradients.compute(p, chunk, head, shared, thread / D, thread % D);
     sync_block();
     gradients.write(p, chunk, head, shared, thread / D, thread % D);
