@@ -321,9 +321,7 @@ __device__ __forceinline__ void StateGradient<K, V, kGroups, kEngine, kWalk>::co
       hold_all<kEngine>(ob[n]);
       hold_all<kEngine>(xb[n]);
     }
-    if (lane == 0) {
-      mbarrier_arrive(ring.empty(step % kStages));
-    }
+    mbarrier_arrive(ring.empty(step % kStages));
   }
   store_state(s, warp, lane);
   if constexpr (writes) {
@@ -358,7 +356,7 @@ __global__ void __launch_bounds__(BackwardWalkShared<K, kGroups>::kThreads, 1) b
   const Ring ring{shared_address(dynamic_shared()) + S::kBarriers};
   const int thread = thread_index();
   if (thread == 0) {
-    ring.init(4 * kGroups);
+    ring.init(128 * kGroups);
   }
   sync_block();
   StateGradient<K, V, kGroups, kEngine, kWalk> walk(p, segment, segment_index, head, part, skipped);

@@ -377,9 +377,7 @@ __device__ __forceinline__ void Recurrence<K, V, kGroups, kEngine, kWalk>::compu
     for (int n = 0; n < 4; ++n) {
       hold_all<kEngine>(vb[n]);
     }
-    if (lane == 0) {
-      mbarrier_arrive(ring.empty(step % kStages));
-    }
+    mbarrier_arrive(ring.empty(step % kStages));
   }
   store_state(s, warp, lane);
   if (saves && thread % 128 == 0) {
@@ -412,7 +410,7 @@ __global__ void __launch_bounds__(RecurrenceShared<K, kGroups>::kThreads, 1) rec
   const Ring ring{shared_address(dynamic_shared()) + S::kBarriers};
   const int thread = thread_index();
   if (thread == 0) {
-    ring.init(4 * kGroups);
+    ring.init(128 * kGroups);
   }
   sync_block();
   Recurrence<K, V, kGroups, kEngine, kWalk> walk(p, segment, segment_index, head, part, skipped);
