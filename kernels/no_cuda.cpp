@@ -53,6 +53,8 @@ void grouped_linear_forward(ExecContext&, const GroupedLinearForward&, TensorCor
 void grouped_linear_backward(ExecContext&, const GroupedLinearBackward&, TensorCores) { throw_no_cuda("grouped_linear_backward"); }
 void kda_forward(ExecContext&, const KdaForward&, const KdaScratch&) { throw_no_cuda("kda_forward"); }
 void kda_backward(ExecContext&, const KdaBackward&, const KdaScratch&) { throw_no_cuda("kda_backward"); }
+void kda_decode(ExecContext&, const KdaDecode&) { throw_no_cuda("kda_decode"); }
+void make_kda_segment_inputs(ExecContext&, const TensorView&, const TensorView&) { throw_no_cuda("kda_segment"); }
 void kda_hopper_forward(ExecContext&, const KdaForward&, const TensorView&) { throw_no_cuda("kda_forward"); }
 void kda_hopper_backward(ExecContext&, const KdaBackward&, const TensorView&) { throw_no_cuda("kda_backward"); }
 bool has_kda_hopper(Device) { return true; }

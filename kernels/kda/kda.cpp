@@ -1,10 +1,8 @@
 // Validation of arguments and choice of backend for Kimi Delta Attention; see kda.h.
 #include "kernels/kda/kda.h"
 
-#include <initializer_list>
-#include <utility>
-
 #include "kernels/expect.h"
+#include "kernels/kda/cuda_arguments.h"
 #include "kernels/kda/kda_cpu.h"
 #include "kernels/kda/kda_cuda.h"
 #include "kernels/kda/kda_hopper.h"
@@ -77,38 +75,14 @@ kda::Dims validate(std::string_view name, const KdaBackward& op) {
   return dims;
 }
 
-// What the CUDA versions need beyond that. Alignment is known when there is memory.
-void expect_cuda_sizes(std::string_view name, const kda::Dims& dims) {
-  const auto check = [&](std::string_view what, int64_t size) {
-    if (size < cuda::kKdaDimStep || size > cuda::kKdaMaxDim || size % cuda::kKdaDimStep != 0) {
-      throw ShapeError("{}: {} must be a multiple of {} up to {} on a GPU, got {}", name, what, cuda::kKdaDimStep, cuda::kKdaMaxDim, size);
-    }
-  };
-  check("key_dim", dims.key_dim);
-  check("value_dim", dims.value_dim);
-  constexpr int64_t kMostHeads = 2048;  // heads times slices of the value dimension are the second dimension of a grid
-  if (dims.heads > kMostHeads) {
-    throw ShapeError("{}: q must have at most {} heads on a GPU, got {}", name, kMostHeads, dims.heads);
-  }
-}
-
-void expect_aligned(std::string_view name, std::initializer_list<std::pair<std::string_view, const TensorView*>> arguments) {
-  constexpr uintptr_t kBytes = 16;
-  for (const auto& [argument, view] : arguments) {
-    if (view->is_present() && view->numel() > 0 && reinterpret_cast<uintptr_t>(view->raw()) % kBytes != 0) {
-      throw ShapeError("{}: {} must begin at a multiple of {} bytes on a GPU; copy it to a tensor of its own", name, argument, kBytes);
-    }
-  }
-}
-
 // Here is the choice among CUDA versions: forward and backward of a call choose alike, as the second reads what the first saved.
 void forward_cuda(ExecContext& ctx, const KdaForward& op, const kda::Dims& dims) {
-  expect_cuda_sizes("kda_forward", dims);
+  kda::expect_cuda_sizes("kda_forward", dims);
   const ArenaScope scope(ctx.scratch());
   if (cuda::is_for_kda_hopper(ctx.device(), op)) {
     const TensorView scratch = cuda::take_kda_hopper_scratch(ctx.scratch(), op);
     if (!ctx.is_planning()) {
-      expect_aligned("kda_forward", {{"q", &op.q}, {"k", &op.k}, {"v", &op.v}, {"g", &op.g}, {"o", &op.o},
+      kda::expect_aligned("kda_forward", {{"q", &op.q}, {"k", &op.k}, {"v", &op.v}, {"g", &op.g}, {"o", &op.o},
                                      {"chunk_states", &op.chunk_states}});
       cuda::kda_hopper_forward(ctx, op, scratch);
     }
@@ -118,18 +92,18 @@ void forward_cuda(ExecContext& ctx, const KdaForward& op, const kda::Dims& dims)
   if (ctx.is_planning()) {
     return;
   }
-  expect_aligned("kda_forward", {{"v", &op.v}, {"o", &op.o}, {"initial_state", &op.initial_state}, {"final_state", &op.final_state},
+  kda::expect_aligned("kda_forward", {{"v", &op.v}, {"o", &op.o}, {"initial_state", &op.initial_state}, {"final_state", &op.final_state},
                                  {"chunk_states", &op.chunk_states}});
   cuda::kda_forward(ctx, op, scratch);
 }
 
 void backward_cuda(ExecContext& ctx, const KdaBackward& op, const kda::Dims& dims) {
-  expect_cuda_sizes("kda_backward", dims);
+  kda::expect_cuda_sizes("kda_backward", dims);
   const ArenaScope scope(ctx.scratch());
   if (cuda::is_for_kda_hopper(ctx.device(), op)) {
     const TensorView scratch = cuda::take_kda_hopper_scratch(ctx.scratch(), op);
     if (!ctx.is_planning()) {
-      expect_aligned("kda_backward", {{"d_o", &op.d_o}, {"q", &op.q}, {"k", &op.k}, {"v", &op.v}, {"g", &op.g},
+      kda::expect_aligned("kda_backward", {{"d_o", &op.d_o}, {"q", &op.q}, {"k", &op.k}, {"v", &op.v}, {"g", &op.g},
                                       {"chunk_states", &op.chunk_states}, {"dq", &op.dq}, {"dk", &op.dk}, {"dv", &op.dv}, {"dg", &op.dg}});
       cuda::kda_hopper_backward(ctx, op, scratch);
     }
@@ -139,7 +113,7 @@ void backward_cuda(ExecContext& ctx, const KdaBackward& op, const kda::Dims& dim
   if (ctx.is_planning()) {
     return;
   }
-  expect_aligned("kda_backward", {{"d_o", &op.d_o}, {"v", &op.v}, {"dv", &op.dv}, {"chunk_states", &op.chunk_states},
+  kda::expect_aligned("kda_backward", {{"d_o", &op.d_o}, {"v", &op.v}, {"dv", &op.dv}, {"chunk_states", &op.chunk_states},
                                   {"dfinal_state", &op.dfinal_state}, {"dinitial_state", &op.dinitial_state}});
   cuda::kda_backward(ctx, op, scratch);
 }

@@ -6,6 +6,7 @@
 #pragma once
 
 #include "kernels/kda/kda.h"
+#include "kernels/kda/kda_decode.h"
 
 namespace longhaul::cuda {
 
@@ -29,5 +30,8 @@ struct KdaScratch {
 
 void kda_forward(ExecContext& ctx, const KdaForward& op, const KdaScratch& scratch);
 void kda_backward(ExecContext& ctx, const KdaBackward& op, const KdaScratch& scratch);
+void kda_decode(ExecContext& ctx, const KdaDecode& op);
+// Fills zeros (of any type) with 0, and each matrix of identities, f32 [documents, heads, key_dim, key_dim], with the identity.
+void make_kda_segment_inputs(ExecContext& ctx, const TensorView& zeros, const TensorView& identities);
 
 }  // namespace longhaul::cuda

@@ -100,6 +100,31 @@ TEST_CASE("speed of kda on the GPU", "[.bench]") {
   }
 }
 
+TEST_CASE("speed of kda_decode on the GPU", "[.bench]") {
+  if (find_gpus().empty()) {
+    SKIP("no GPU");
+  }
+  ExecContext ctx = ExecContext::cuda(kGpu);
+  const std::tuple<int64_t, int64_t, int64_t> sizes[] = {{1, 96, 128}, {64, 96, 128}, {256, 32, 128}, {64, 16, 256}};
+  for (const auto& [sequences, heads, dim] : sizes) {
+    const Shape wide{sequences, heads, dim};
+    const double unit = 1 / std::sqrt(static_cast<double>(dim));
+    const Tensor q = repeated(DType::BF16, wide, "q", unit, 0), k = repeated(DType::BF16, wide, "k", unit, 0);
+    const Tensor v = repeated(DType::BF16, wide, "v", 1, 0), o(DType::BF16, wide, kGpu);
+    const Tensor g = repeated(DType::F32, wide, "g", 0.1, -0.6), beta = repeated(DType::F32, {sequences, heads}, "beta", 0.05, 0.5);
+    const Tensor state = repeated(DType::F32, {sequences * heads, dim, dim}, "state", 1, 0);
+    constexpr int kTokens = 20;  // so that the wait for the GPU counts little
+    const double ms = median_ms(ctx.cuda_context(), [&] {
+      for (int token = 0; token < kTokens; ++token) {
+        kda_decode(ctx, {.q = q, .k = k, .v = v, .g = g, .beta = beta, .scale = unit,
+                         .state = state.view().reshape({sequences, heads, dim, dim}), .o = o});
+      }
+    }) / kTokens;
+    fmt::print("bench kda_decode {} x {} x {} bf16 {:.4f} ms a token, {:.2f} TB/s of states\n", sequences, heads, dim, ms,
+               2e-9 * static_cast<double>(state.view().bytes()) / ms);
+  }
+}
+
 // The last document must have the bits that it has alone, although it begins beyond 2^31 elements.
 TEST_CASE("kda on the GPU with more than 2^31 elements", "[.large]") {
   if (find_gpus().empty()) {
