@@ -6,19 +6,27 @@
 
 namespace {
 
+kda::Sizes with(kda::Sizes sizes, kda::Saving saving) {
+  sizes.saving = saving;
+  return sizes;
+}
+
 struct ForwardRun {
+  kda::Sizes sizes;
   Array<uint16_t> o;
   Array<float> final_state;
   Array<unsigned char> workspace;
   Array<unsigned char> saved;
   kda::ForwardArgs args;
 
-  ForwardRun(const Problem& p, kda::Products products, int64_t segment_chunks = 0, bool training = false)
-      : o(p.values()),
+  ForwardRun(const Problem& p, kda::Products products, int64_t segment_chunks = 0, bool training = false,
+             kda::Saving saving = kda::Saving::States)
+      : sizes(with(p.sizes, saving)),
+        o(p.values()),
         final_state(p.initial.count()),
-        workspace(kda::forward_workspace_bytes(p.sizes, segment_chunks)),
-        saved(training ? kda::saved_bytes(p.sizes) : 0),
-        args{.sizes = p.sizes,
+        workspace(kda::forward_workspace_bytes(sizes, segment_chunks)),
+        saved(training ? kda::saved_bytes(sizes) : 0),
+        args{.sizes = sizes,
              .in = p.arrays(),
              .initial_state = p.initial.get(),
              .o = o.get(),
@@ -39,8 +47,8 @@ struct BackwardRun {
   BackwardRun(const Problem& p, const Arriving& arriving, const ForwardRun& forward, kda::Products products, int64_t segment_chunks = 0)
       : dq(p.values()), dk(p.values()), dv(p.values()), dg(p.values()), dbeta(p.sizes.tokens * p.sizes.heads),
         dinitial(p.initial.count()),
-        workspace(kda::backward_workspace_bytes(p.sizes, segment_chunks)),
-        args{.sizes = p.sizes,
+        workspace(kda::backward_workspace_bytes(forward.sizes, segment_chunks)),
+        args{.sizes = forward.sizes,
              .in = p.arrays(),
              .d_o = arriving.d_o.get(),
              .d_o_stride = p.stride(),
@@ -94,12 +102,12 @@ void check_forward(const char* name, const std::vector<int64_t>& lengths, int64_
 }
 
 void check_backward(const char* name, const std::vector<int64_t>& lengths, int64_t heads, int64_t dim, Kind kind,
-                    int64_t segment_chunks = 0, float scale = 1) {
+                    int64_t segment_chunks = 0, float scale = 1, kda::Saving saving = kda::Saving::States) {
   const Problem p(lengths, heads, dim, kind);
   const Arriving arriving(p, scale);
   const BackwardReference expected(p, arriving);
   for (const kda::Products products : {kda::Products::Warp, kda::Products::Warpgroup}) {
-    const ForwardRun forward(p, products, segment_chunks, true);
+    const ForwardRun forward(p, products, segment_chunks, true, saving);
     forward();
     const BackwardRun run(p, arriving, forward, products, segment_chunks);
     run();
@@ -212,17 +220,18 @@ void time_backward_parts(const BackwardRun& run) {
   std::printf("   prepare %.3f transfer %.3f walk %.3f gradients %.3f", prepare, transfer, walk, gradients);
 }
 
-void time_both(const char* name, const std::vector<int64_t>& lengths, int64_t heads, int64_t dim, Kind kind) {
+void time_both(const char* name, const std::vector<int64_t>& lengths, int64_t heads, int64_t dim, Kind kind,
+               kda::Saving saving = kda::Saving::States) {
   const Problem p(lengths, heads, dim, kind);
   const Arriving arriving(p);
-  const ForwardRun forward(p, kda::Products::Warpgroup, 0, true);
+  const ForwardRun forward(p, kda::Products::Warpgroup, 0, true, saving);
   const BackwardRun backward(p, arriving, forward, kda::Products::Warpgroup);
   const double forward_ms = median_ms(forward, 11);
   const double ms = median_ms(backward, 11);
   const double token_heads = static_cast<double>(p.sizes.tokens * heads);
-  std::printf("%-16s H %3d %-9s forward saving %8.3f ms backward %8.3f ms both %8.3f ms %6.3f ns/token-head", name,
-              static_cast<int>(heads), kKindNames[static_cast<int>(kind)], forward_ms, ms, forward_ms + ms,
-              1e6 * (forward_ms + ms) / token_heads);
+  std::printf("%-16s H %3d %-9s %s forward %8.3f ms backward %8.3f ms both %8.3f ms %6.3f ns/token-head", name,
+              static_cast<int>(heads), kKindNames[static_cast<int>(kind)], saving == kda::Saving::Images ? "images" : "states",
+              forward_ms, ms, forward_ms + ms, 1e6 * (forward_ms + ms) / token_heads);
   if (dim == 128) {
     time_backward_parts<128>(backward);
   }
@@ -239,16 +248,19 @@ void check_backward_all() {
       check_backward("1000 tokens", {1000}, 4, dim, kind);
     }
     check_backward("small", {500}, 2, dim, Kind::Saturated, 0, 1e-8F);
+    check_backward("images", {300, 77}, 2, dim, Kind::Usual, 2, 1, kda::Saving::Images);
   }
   check_backward("segments", {2000, 77}, 2, 128, Kind::Usual, 4);
 }
 
 void time_both_all() {
-  time_both("8192", {8192}, 96, 128, Kind::Usual);
-  time_both("8192", {8192}, 16, 128, Kind::Usual);
-  time_both("65536", {65536}, 32, 128, Kind::Usual);
-  time_both("1048576", {1048576}, 8, 128, Kind::Usual);
-  time_both("packed 6", {1300, 547, 2048, 963, 271, 3063}, 96, 128, Kind::Usual);
+  for (const kda::Saving saving : {kda::Saving::States, kda::Saving::Images}) {
+    time_both("8192", {8192}, 96, 128, Kind::Usual, saving);
+    time_both("8192", {8192}, 16, 128, Kind::Usual, saving);
+    time_both("65536", {65536}, 32, 128, Kind::Usual, saving);
+    time_both("1048576", {1048576}, 8, 128, Kind::Usual, saving);
+    time_both("packed 6", {1300, 547, 2048, 963, 271, 3063}, 96, 128, Kind::Usual, saving);
+  }
 }
 
 void check_all() {

@@ -20,6 +20,9 @@ class BackwardPlan {
     // The arrays lie as forward laid them, and are only read.
     Cutter saved_cutter(const_cast<void*>(args.saved));
     saved_ = take_saved(saved_cutter, args.sizes);
+    if (args.sizes.saving == Saving::Images) {
+      workspace_.images = saved_.images;
+    }
   }
 
   [[nodiscard]] bool has_segments() const { return kda::cuda::has_segments(args_.sizes, rule_); }
@@ -55,6 +58,9 @@ int BackwardPlan<D>::tables(int error) const {
 
 template <int D>
 int BackwardPlan<D>::prepare(int error) const {
+  if (args_.sizes.saving == Saving::Images) {
+    return error;
+  }
   const PrepareParams p{.in = input_params(args_.in, args_.sizes),
                         .tables = workspace_.tables,
                         .documents = documents(),

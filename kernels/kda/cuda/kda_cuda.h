@@ -12,11 +12,16 @@ struct CUstream_st;
 
 namespace longhaul::kda::cuda {
 
+// What forward leaves for backward beside residuals: states alone, 49 KB a chunk and head with 128 channels, or also the chunks'
+// decayed keys and queries, scores and inverses, 66 KB more, which backward then need not form anew.
+enum class Saving : uint8_t { States, Images };
+
 struct Sizes {
   int64_t tokens = 0;
   int64_t heads = 0;
   int64_t head_dim = 128;  // of keys and values: 64 or 128
   int64_t documents = 1;
+  Saving saving = Saving::States;
 };
 
 // Which products the walk along a document uses.
@@ -84,8 +89,10 @@ struct BackwardArgs {
 };
 
 [[nodiscard]] int64_t forward_workspace_bytes(const Sizes& sizes, int64_t segment_chunks = 0);
-// States entering every chunk and the residuals of the delta rule, 16 bits each, at most 4 head_dim^2 bytes a chunk and head.
+// States entering every chunk and the residuals of the delta rule, 16 bits each, at most 4 head_dim^2 bytes a chunk and head; and
+// the images.
 [[nodiscard]] int64_t saved_bytes(const Sizes& sizes);
+// With Saving::Images `saved` must be given.
 [[nodiscard]] int forward(const ForwardArgs& args);
 [[nodiscard]] int64_t backward_workspace_bytes(const Sizes& sizes, int64_t segment_chunks = 0);
 [[nodiscard]] int backward(const BackwardArgs& args);

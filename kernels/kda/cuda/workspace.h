@@ -65,7 +65,7 @@ class Cutter {
 
 struct ForwardWorkspace {
   Tables tables;
-  unsigned char* images;
+  unsigned char* images;  // [chunks, heads] ChunkImage; none where they are saved
   int32_t* reach;
   float* leaving_state;
   float* transfer_matrix;
@@ -75,7 +75,7 @@ struct ForwardWorkspace {
   const int64_t segments = max_segments(s, rule);
   const int64_t states = has_segments(s, rule) ? segments * s.heads * s.head_dim * s.head_dim : 0;
   return {.tables = take_tables(cutter, s, segments),
-          .images = cutter.take<unsigned char>(max_chunks(s) * s.heads * image_bytes(s)),
+          .images = cutter.take<unsigned char>(s.saving == Saving::Images ? 0 : max_chunks(s) * s.heads * image_bytes(s)),
           .reach = cutter.take<int32_t>(segments * s.heads),
           .leaving_state = cutter.take<float>(states),
           .transfer_matrix = cutter.take<float>(states)};
@@ -112,13 +112,15 @@ struct Saved {
   unsigned char* states;     // panels [head_dim, head_dim], [chunks, heads]
   unsigned char* residuals;  // panels [64, head_dim], [chunks, heads]
   float* factors;            // [chunks, heads, head_dim], with 128 channels
+  unsigned char* images;     // [chunks, heads] ChunkImage, with Saving::Images
 };
 
 [[nodiscard]] inline Saved take_saved(Cutter& cutter, const Sizes& s) {
   const int64_t count = max_chunks(s) * s.heads;
   return {.states = cutter.take<unsigned char>(count * s.head_dim * s.head_dim * 2),
           .residuals = cutter.take<unsigned char>(count * kChunk * s.head_dim * 2),
-          .factors = cutter.take<float>(factor_count(s))};
+          .factors = cutter.take<float>(factor_count(s)),
+          .images = cutter.take<unsigned char>(s.saving == Saving::Images ? count * image_bytes(s) : 0)};
 }
 
 }  // namespace longhaul::kda::cuda

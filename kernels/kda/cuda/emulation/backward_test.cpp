@@ -22,8 +22,9 @@ struct Result {
   Floats dq, dk, dv, dg, dbeta, dinitial;
 };
 
-Result run(const Problem& p, const Doubles& d_o, const Doubles& dfinal, Gates gates, Products products, int64_t segment_chunks) {
-  const Sizes sizes{.tokens = p.tokens(), .heads = p.heads, .head_dim = p.dim, .documents = p.documents()};
+Result run(const Problem& p, const Doubles& d_o, const Doubles& dfinal, Gates gates, Products products, int64_t segment_chunks,
+           Saving saving = Saving::States) {
+  const Sizes sizes{.tokens = p.tokens(), .heads = p.heads, .head_dim = p.dim, .documents = p.documents(), .saving = saving};
   const Halves q = to_halves(p.q);
   const Halves k = to_halves(p.k);
   const Halves v = to_halves(p.v);
@@ -123,6 +124,24 @@ TEST_CASE("emulated backward: packed documents, one of them empty", "[kda_cuda_b
 TEST_CASE("emulated backward: segments", "[kda_cuda_backward]") {
   check({300, 70}, 1, 64, Kind::NoDecay, Products::Warpgroup, 1);
   check({300, 70}, 1, 128, Kind::Usual, Products::Warpgroup, 2);
+}
+
+// Of the same kernels on the same images, so to the last bit.
+TEST_CASE("emulated backward: images as forward saved them", "[kda_cuda_backward]") {
+  for (const Kind kind : {Kind::Usual, Kind::Mixed}) {
+    const Problem p = make_problem({150, 70}, 1, 64, kind, 17);
+    const Doubles d_o = rounded_to_bf16(normal(p.v.size(), 31));
+    const Doubles dfinal = from_floats(to_floats(normal(p.initial.size(), 32, 0.3)));
+    const Gates gates = is_unbounded(kind) ? Gates::Unbounded : Gates::Bounded;
+    const Result formed = run(p, d_o, dfinal, gates, Products::Warpgroup, 1);
+    const Result saved = run(p, d_o, dfinal, gates, Products::Warpgroup, 1, Saving::Images);
+    CHECK(saved.dq == formed.dq);
+    CHECK(saved.dk == formed.dk);
+    CHECK(saved.dv == formed.dv);
+    CHECK(saved.dg == formed.dg);
+    CHECK(saved.dbeta == formed.dbeta);
+    CHECK(saved.dinitial == formed.dinitial);
+  }
 }
 
 TEST_CASE("emulated backward: small gradients", "[kda_cuda_backward]") {
