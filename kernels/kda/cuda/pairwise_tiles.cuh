@@ -4,6 +4,7 @@
 
 #include "kernels/kda/cuda/prepare_inverse.cuh"
 #include "kernels/kda/cuda/prepare_layout.cuh"
+#include "kernels/kda/cuda/tile_share.cuh"
 
 namespace longhaul::kda::cuda {
 

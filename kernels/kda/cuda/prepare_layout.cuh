@@ -3,8 +3,8 @@
 // warp fetches inputs into it, replaces them by results and sends these off, without any other warp.
 #pragma once
 
+#include "kernels/kda/cuda/inputs.cuh"
 #include "kernels/kda/cuda/products.cuh"
-#include "kernels/kda/cuda/tile_share.cuh"
 
 namespace longhaul::kda::cuda {
 

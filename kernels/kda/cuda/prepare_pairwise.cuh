@@ -23,7 +23,7 @@ struct PairwiseFactors {
 inline constexpr float kLowestGate = -176.0F;
 
 template <int K>
-__device__ __forceinline__ void limit_gates(FetchedTile<K, Inputs::Ready>& tile) {
+__device__ __forceinline__ void limit_gates(FetchedTile<K>& tile) {
 #pragma unroll
   for (int r = 0; r < kTile; ++r) {
     tile.g[r].x = max(tile.g[r].x, kLowestGate);
@@ -171,7 +171,7 @@ __global__ void __launch_bounds__(TileThread<K>::kThreads, K == 128 ? 2 : 3) pre
   if (item >= items) {
     return;
   }
-  FetchedTile<K, Inputs::Ready> fetched;
+  FetchedTile<K> fetched;
   int rows;
   int head;
   float beta = 0.0F;
@@ -192,7 +192,7 @@ __global__ void __launch_bounds__(TileThread<K>::kThreads, K == 128 ? 2 : 3) pre
     unsigned char* image = p.images + item * ChunkImage<K>::kBytes;
     item += grid_blocks();
     limit_gates<K>(fetched);
-    const TileShare<K> share(fetched, p.in, head, rows, TileThread<K>(thread));
+    const TileShare<K> share(fetched, rows, TileThread<K>(thread));
     prepare_chunk_pairwise<K>(p, share, beta, image, thread, fetch);
   }
 }
