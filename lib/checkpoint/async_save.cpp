@@ -39,7 +39,8 @@ void AsyncSaver::begin(const fs::path& run_directory, CheckpointContent content)
       for (const Piece& piece : save->content.pieces) {
         LH_CHECK(!piece.source, "\"{}\" has a source, and can be saved by save_checkpoint only", piece.name);
       }
-      save->writer.emplace(save->paths.staging / rank_file_name(comm_.rank()), save->content.pieces, save->progress);
+      save->writer.emplace(save->paths.staging / rank_file_name(comm_.rank()), save->content.pieces, options_.compression,
+                           save->progress);
     });
   } catch (const Error&) {
     if (comm_.rank() == 0) {

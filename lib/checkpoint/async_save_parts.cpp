@@ -38,9 +38,10 @@ void AsyncSaver::start_thread(void (AsyncSaver::*work)(Save&)) {
 }
 
 void AsyncSaver::write_file(Save& save) {
-  {
-    const hdf5::ThreadClaim claim;
-    save.writer->create();
+  std::optional<hdf5::ThreadClaim> claim(std::in_place);
+  save.writer->create();
+  if (options_.compression == Compression::None) {
+    claim.reset();
   }
   {
     const std::scoped_lock lock(mutex_);

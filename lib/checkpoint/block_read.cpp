@@ -15,22 +15,6 @@ namespace {
 
 constexpr int64_t kTogether = 1 << 20;  // bytes that are read in one go although some between are not wanted
 
-void read_bytes(const FileDescriptor& file, int64_t offset, std::span<std::byte> bytes) {
-  for (size_t done = 0; done < bytes.size();) {
-    const ssize_t got = ::pread(file.number(), bytes.data() + done, bytes.size() - done, offset + static_cast<int64_t>(done));
-    if (got < 0 && errno == EINTR) {
-      continue;
-    }
-    if (got < 0) {
-      throw_io_error(ErrorKind::Checkpoint, fmt::format("cannot read {} bytes at {}: {}", bytes.size(), offset, describe_errno(errno)));
-    }
-    if (got == 0) {
-      throw CheckpointError("the file ends before byte {}", offset + narrow<int64_t>(bytes.size()));
-    }
-    done += static_cast<size_t>(got);
-  }
-}
-
 class BlockReader {
  public:
   BlockReader(const FileDescriptor& file, const FileBlock& block, const TensorView& destination)
@@ -117,6 +101,22 @@ class BlockReader {
 };
 
 }  // namespace
+
+void read_bytes(const FileDescriptor& file, int64_t offset, std::span<std::byte> bytes) {
+  for (size_t done = 0; done < bytes.size();) {
+    const ssize_t got = ::pread(file.number(), bytes.data() + done, bytes.size() - done, offset + static_cast<int64_t>(done));
+    if (got < 0 && errno == EINTR) {
+      continue;
+    }
+    if (got < 0) {
+      throw_io_error(ErrorKind::Checkpoint, fmt::format("cannot read {} bytes at {}: {}", bytes.size(), offset, describe_errno(errno)));
+    }
+    if (got == 0) {
+      throw CheckpointError("the file ends before byte {}", offset + narrow<int64_t>(bytes.size()));
+    }
+    done += static_cast<size_t>(got);
+  }
+}
 
 void read_from_file(const FileDescriptor& file, const FileBlock& block, const TensorView& destination) {
   LH_CHECK(block.piece.rank() == block.count.rank() && destination.rank() == block.count.rank(), "a block of {} from {} into {}",

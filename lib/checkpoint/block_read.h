@@ -18,6 +18,9 @@ struct FileBlock {
   std::span<const int64_t> destination_offset;  // of the block in the destination
 };
 
+// Exactly as many bytes as `bytes` holds. CheckpointError where the file ends before.
+void read_bytes(const FileDescriptor& file, int64_t offset, std::span<std::byte> bytes);
+
 // Into the block of `destination`, a contiguous CPU tensor of the piece's type. CheckpointError where the file ends before.
 void read_from_file(const FileDescriptor& file, const FileBlock& block, const TensorView& destination);
 

@@ -3,7 +3,14 @@
 
 #include <cstdint>
 
+#include "base/enum_names.h"
+
 namespace longhaul {
+
+enum class Compression : uint8_t { None, Zstd };
+constexpr EnumNames<Compression, 2> enum_names(Compression) {
+  return {{{Compression::None, "none"}, {Compression::Zstd, "zstd"}}};
+}
 
 struct CheckpointOptions {
   int64_t every_steps = 100;  // 0: only between stages, at the end and on a signal
@@ -11,6 +18,7 @@ struct CheckpointOptions {
   int64_t major_every = 0;    // every so many steps a checkpoint is kept for good; 0: none
   bool async = false;
   int64_t staging_mib = 1024;  // a rank's buffer for what an asynchronous save has not written when the next update is due
+  Compression compression = Compression::None;
 };
 
 template <class Visitor>
@@ -24,6 +32,8 @@ void describe(Visitor& v, CheckpointOptions& o) {
   v.field("staging_mib", o.staging_mib,
           "MiB of host memory a rank for what an asynchronous save has not written when the next update is due; the rest holds the step")
       .at_least(16);
+  v.field("compression", o.compression,
+          "of the tensors in a checkpoint: none, or zstd, which takes a fifth less room and the time of one core for 0.5 GB/s a rank");
 }
 
 }  // namespace longhaul

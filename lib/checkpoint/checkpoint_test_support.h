@@ -34,6 +34,7 @@ inline std::vector<NamedTensor> global_state(uint64_t seed) {
       {"balance/layers.1/bias", {DType::F32, {4}}},
       {"balance/layers.1/histogram", {DType::I64, {4, 10}}},
       {"balance/layers.1/count", {DType::I32, {}}},
+      {"model/wide", {DType::F32, {80, 30}}},  // large enough to be compressed
       {"empty", {DType::F32, {0, 3}}},
       {"bytes", {DType::U8, {13}}},
   };

@@ -1,5 +1,6 @@
 // No change to any file of a checkpoint goes unnoticed, and incomplete checkpoints are passed over.
 #include <catch2/catch_test_macros.hpp>
+#include <catch2/generators/catch_generators.hpp>
 #include <catch2/matchers/catch_matchers_string.hpp>
 
 #include "checkpoint/checkpoint_test_support.h"
@@ -28,20 +29,24 @@ std::string load_error(const fs::path& checkpoint) {
 
 void overwrite(const fs::path& path, const std::string& content) { write_text_atomically(path, content, ErrorKind::Checkpoint); }
 
-fs::path saved_on_two_ranks(const fs::path& run, int64_t step) {
+fs::path saved_on_two_ranks(const fs::path& run, int64_t step, Compression compression = Compression::None) {
   const std::vector<NamedTensor> state = global_state(static_cast<uint64_t>(step));
-  run_ranks(2, [&](HostComm& comm, int rank) { save_checkpoint(comm, run, content_of(state, step, rank, 2)); });
+  run_ranks(2, [&](HostComm& comm, int rank) {
+    save_checkpoint(comm, run, content_of(state, step, rank, 2), {.compression = compression});
+  });
   return checkpoints_directory(run) / step_name(step);
 }
 
 }  // namespace
 
 TEST_CASE("a flipped byte in any file is found, and its tensor named", "[checkpoint]") {
+  const Compression compression = GENERATE(Compression::None, Compression::Zstd);
   const TemporaryDirectory run(TemporaryDirectory::fast_parent());
-  const fs::path path = saved_on_two_ranks(run.path(), 10);
+  const fs::path path = saved_on_two_ranks(run.path(), 10, compression);
   REQUIRE(load_error(path).empty());
   const Manifest manifest = read_manifest(path);
   int64_t named = 0;
+  int64_t named_compressed = 0;
   for (const std::string& name : names_in(path)) {
     const std::string good = read_text(path / name, ErrorKind::Checkpoint);
     for (size_t at = 0; at < good.size(); at += 23) {
@@ -55,9 +60,15 @@ TEST_CASE("a flipped byte in any file is found, and its tensor named", "[checkpo
         for (const StoredPiece& piece : tensor.pieces) {
           const int64_t bytes = piece.block.shape.numel() * size_of(tensor.spec.dtype);
           const auto position = static_cast<int64_t>(at);
-          if (piece.file == name && piece.file_offset <= position && position < piece.file_offset + bytes) {
+          if (piece.file == name && piece.chunks.empty() && piece.file_offset <= position && position < piece.file_offset + bytes) {
             REQUIRE_THAT(error, ContainsSubstring("damaged in tensor \"" + tensor_name + "\""));
             ++named;
+          }
+          for (const StoredChunk& chunk : piece.chunks) {
+            if (piece.file == name && chunk.file_offset <= position && position < chunk.file_offset + chunk.bytes) {
+              REQUIRE_THAT(error, ContainsSubstring("damaged in tensor \"" + tensor_name + "\", compressed bytes"));
+              ++named_compressed;
+            }
           }
         }
       }
@@ -65,6 +76,7 @@ TEST_CASE("a flipped byte in any file is found, and its tensor named", "[checkpo
     overwrite(path / name, good);
   }
   CHECK(named > 20);
+  CHECK((compression == Compression::Zstd) == (named_compressed > 100));
   CHECK(load_error(path).empty());
 }
 

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <catch2/catch_test_macros.hpp>
+#include <catch2/generators/catch_generators.hpp>
 #include <csignal>
 #include <mutex>
 
@@ -47,6 +48,7 @@ struct KilledSave {
   uint64_t seed = 0;
   Replacement replacement = Replacement::Exchange;
   enum class Mode : uint8_t { Waited, Background } mode = Mode::Waited;
+  Compression compression = Compression::None;
 };
 int signal_of_save(const fs::path& run, const KilledSave& save, int fatal) {
   return signal_in_child([&] {
@@ -56,6 +58,7 @@ int signal_of_save(const fs::path& run, const KilledSave& save, int fatal) {
     SaveOptions options;
     options.replacement = save.replacement;
     options.keep = 1;
+    options.compression = save.compression;
     options.fault = [&](std::string_view, int64_t) {
       const std::scoped_lock lock(mutex);
       if (passed++ == fatal) {
@@ -82,14 +85,20 @@ TEST_CASE("a kill at every point of a save leaves a whole checkpoint, old or new
   const std::vector<NamedTensor> old_state = global_state(1);
   const std::vector<NamedTensor> new_state = global_state(2);
   using Mode = KilledSave::Mode;
-  for (const auto& [size, mode] : {std::pair(1, Mode::Waited), std::pair(2, Mode::Waited), std::pair(2, Mode::Background)}) {
+  struct Case {
+    int size;
+    Mode mode;
+    Compression compression = Compression::None;
+  };
+  for (const auto& [size, mode, compression] : {Case{1, Mode::Waited}, Case{2, Mode::Waited}, Case{2, Mode::Background},
+                                                Case{1, Mode::Waited, Compression::Zstd}, Case{2, Mode::Background, Compression::Zstd}}) {
     int old_found = 0;
     int new_found = 0;
     for (int fatal = 0;; ++fatal) {
       CAPTURE(size, static_cast<int>(mode), fatal);
       const TemporaryDirectory run(TemporaryDirectory::fast_parent());
       save_alone(run.path(), old_state, 10);
-      const int signal = signal_of_save(run.path(), {.size = size, .step = 20, .seed = 2, .mode = mode}, fatal);
+      const int signal = signal_of_save(run.path(), {.size = size, .step = 20, .seed = 2, .mode = mode, .compression = compression}, fatal);
       if (signal == 0) {
         break;  // the save has fewer points than that
       }
@@ -138,10 +147,11 @@ TEST_CASE("a kill while a checkpoint of the same step is replaced leaves one of 
 }
 
 TEST_CASE("a kill at any byte of any file leaves the previous checkpoint", "[checkpoint]") {
+  const Compression compression = GENERATE(Compression::None, Compression::Zstd);
   // The kernel kills a process that writes past RLIMIT_FSIZE: at exactly that byte of the first file that is longer.
   const TemporaryDirectory run(TemporaryDirectory::fast_parent());
   const std::vector<NamedTensor> old_state = global_state(1);
-  const fs::path path = save_alone(run.path(), old_state, 10).path;
+  const fs::path path = save_alone(run.path(), old_state, 10, {.compression = compression}).path;
   int64_t longest = 0;
   for (const std::string& name : names_in(path)) {
     longest = std::max(longest, static_cast<int64_t>(fs::file_size(path / name)));
@@ -151,7 +161,7 @@ TEST_CASE("a kill at any byte of any file leaves the previous checkpoint", "[che
     const int signal = signal_in_child([&] {
       const rlimit size{.rlim_cur = static_cast<rlim_t>(limit), .rlim_max = static_cast<rlim_t>(limit)};
       ::setrlimit(RLIMIT_FSIZE, &size);
-      save_alone(run.path(), global_state(2), 20);
+      save_alone(run.path(), global_state(2), 20, {.compression = compression});
     });
     REQUIRE(signal == SIGXFSZ);
     const auto found = find_latest(run.path(), kIgnore);

@@ -43,12 +43,19 @@ DType dtype_from_text(const std::string& text) {
 }
 
 ordered_json piece_to_json(const StoredPiece& piece) {
-  return {{"file", piece.file},
-          {"dataset", piece.dataset},
-          {"offset", piece.block.offset},
-          {"shape", shape_to_json(piece.block.shape)},
-          {"file_offset", piece.file_offset},
-          {"xxh3", hash_to_text(piece.hash)}};
+  ordered_json result{{"file", piece.file},
+                      {"dataset", piece.dataset},
+                      {"offset", piece.block.offset},
+                      {"shape", shape_to_json(piece.block.shape)},
+                      {"file_offset", piece.file_offset},
+                      {"xxh3", hash_to_text(piece.hash)}};
+  if (!piece.chunks.empty()) {
+    result["chunk_shape"] = shape_to_json(piece.chunk_shape);
+    for (const StoredChunk& chunk : piece.chunks) {
+      result["chunks"].push_back({chunk.file_offset, chunk.bytes, hash_to_text(chunk.hash)});
+    }
+  }
+  return result;
 }
 
 StoredPiece piece_from_json(const json& value) {
@@ -57,9 +64,16 @@ StoredPiece piece_from_json(const json& value) {
                     .dataset = value.at("dataset").get<std::string>(),
                     .file_offset = value.at("file_offset").get<int64_t>(),
                     .hash = hash_from_text(value.at("xxh3").get<std::string>(), ErrorKind::Checkpoint)};
+  if (value.contains("chunks")) {
+    piece.chunk_shape = shape_from_json(value.at("chunk_shape"));
+    for (const json& chunk : value.at("chunks")) {
+      piece.chunks.push_back({.file_offset = chunk.at(0).get<int64_t>(), .bytes = chunk.at(1).get<int64_t>(),
+                              .hash = hash_from_text(chunk.at(2).get<std::string>(), ErrorKind::Checkpoint)});
+    }
+  }
   const auto is_position = [](int64_t number) { return number >= 0 && number <= kMaxElements; };
   if (!std::all_of(piece.block.offset.begin(), piece.block.offset.end(), is_position) ||
-      !(is_position(piece.file_offset) || (piece.file_offset == -1 && piece.block.shape.numel() == 0))) {
+      !(is_position(piece.file_offset) || (piece.file_offset == -1 && (piece.block.shape.numel() == 0 || !piece.chunks.empty())))) {
     throw CheckpointError("{} is not a piece of a tensor", value.dump());
   }
   return piece;

@@ -1,9 +1,11 @@
 // See manifest.h.
 #include "checkpoint/manifest.h"
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "checkpoint/json_shapes.h"
+#include "checkpoint/stored_chunks.h"
 #include "storage/atomic_write.h"
 
 namespace longhaul {
@@ -15,6 +17,7 @@ namespace {
 
 constexpr std::string_view kFormat = "longhaul checkpoint";
 constexpr int64_t kFormatVersion = 1;
+constexpr int64_t kCompressedVersion = 2;  // written where a piece is compressed, so that a program that knows no chunks says so
 // The text begins with exactly this, then 16 hexadecimal digits.
 constexpr std::string_view kPrefix = "{\n \"manifest_xxh3\": \"";
 constexpr std::string_view kZeros = "0000000000000000";
@@ -28,6 +31,12 @@ json parse_object(const std::string& text, const char* what) {
   } catch (const json::exception&) {  // reported below, like any other text that is not an object
   }
   throw CheckpointError("the checkpoint's {} must be a JSON object, got \"{}\"", what, text);
+}
+
+bool has_chunks(const Manifest& manifest) {
+  return std::any_of(manifest.tensors.begin(), manifest.tensors.end(), [](const auto& entry) {
+    return std::any_of(entry.second.pieces.begin(), entry.second.pieces.end(), [](const StoredPiece& p) { return !p.chunks.empty(); });
+  });
 }
 
 ordered_json tensors_to_json(const Manifest& manifest) {
@@ -62,6 +71,9 @@ StoredTensor tensor_from_json(const json& entry, const Manifest& manifest) {
   for (const json& piece : entry.at("pieces")) {
     tensor.pieces.push_back(piece_from_json(piece));
     blocks.push_back(tensor.pieces.back().block);
+    if (const std::string problem = chunks_problem(tensor.pieces.back(), size_of(tensor.spec.dtype)); !problem.empty()) {
+      throw CheckpointError("{}", problem);
+    }
     if (!manifest.files.contains(tensor.pieces.back().file)) {
       throw CheckpointError("it has a piece in the file {}, which is not listed", tensor.pieces.back().file);
     }
@@ -73,9 +85,10 @@ StoredTensor tensor_from_json(const json& entry, const Manifest& manifest) {
 }
 
 Manifest manifest_from_json(const json& root) {
-  if (root.at("format").get<std::string>() != kFormat || root.at("format_version").get<int64_t>() != kFormatVersion) {
-    throw CheckpointError("it is of the format {} version {}; this program reads {} version {}", root.at("format").dump(),
-                          root.at("format_version").dump(), kFormat, kFormatVersion);
+  const auto version = root.at("format_version").get<int64_t>();
+  if (root.at("format").get<std::string>() != kFormat || (version != kFormatVersion && version != kCompressedVersion)) {
+    throw CheckpointError("it is of the format {} version {}; this program reads {} versions {} and {}", root.at("format").dump(), version,
+                          kFormat, kFormatVersion, kCompressedVersion);
   }
   Manifest manifest{.info = info_from_json(root)};
   for (const json& file : root.at("files")) {
@@ -144,7 +157,7 @@ std::string to_text(const Manifest& manifest) {
   const CheckpointInfo& info = manifest.info;
   const ordered_json root{{"manifest_xxh3", kZeros},
                           {"format", kFormat},
-                          {"format_version", kFormatVersion},
+                          {"format_version", has_chunks(manifest) ? kCompressedVersion : kFormatVersion},
                           {"step", info.step},
                           {"stage", info.stage},
                           {"stage_final", info.role == CheckpointRole::StageFinal},

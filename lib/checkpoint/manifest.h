@@ -16,12 +16,21 @@
 
 namespace longhaul {
 
+// Of a compressed piece: one zstd frame, see storage/chunk_codec.h.
+struct StoredChunk {
+  int64_t file_offset = 0;
+  int64_t bytes = 0;
+  uint64_t hash = 0;  // of these bytes
+};
+
 struct StoredPiece {
   Block block;
   std::string file;     // "rank_00000.h5"
   std::string dataset;  // in that file
-  int64_t file_offset = -1;  // of its bytes, contiguous and row-major; -1 when it has no elements
-  uint64_t hash = 0;         // of these bytes
+  int64_t file_offset = -1;  // of its bytes, contiguous and row-major; -1 when it has no elements or is compressed
+  uint64_t hash = 0;         // of its values' bytes
+  Shape chunk_shape = {};           // where it is compressed; otherwise of rank 0
+  std::vector<StoredChunk> chunks = {};  // of all chunks of that shape, row-major
 };
 
 struct StoredTensor {

@@ -32,8 +32,8 @@ void add_parts(std::vector<FilePart>& parts, size_t number, const Piece& piece) 
     return;
   }
   int64_t element = 0;
-  for_each_part(piece.data, Staging::kBytes, [&](const std::vector<int64_t>&, const TensorView& part) {
-    parts.push_back({.piece = number, .first_element = element, .data = part});
+  for_each_part(piece.data, Staging::kBytes, [&](const std::vector<int64_t>& offset, const TensorView& part) {
+    parts.push_back({.piece = number, .first_element = element, .offset = offset, .data = part});
     element += part.numel();
   });
 }
@@ -48,15 +48,37 @@ std::span<const std::byte> bytes_of(const TensorView& host) {
 
 }  // namespace
 
-RankFileWriter::RankFileWriter(std::filesystem::path path, std::span<const Piece> pieces, SaveProgress& progress)
-    : path_(std::move(path)), pieces_(pieces), progress_(progress) {
+RankFileWriter::RankFileWriter(std::filesystem::path path, std::span<const Piece> pieces, Compression compression, SaveProgress& progress)
+    : path_(std::move(path)), pieces_(pieces), compression_(compression), progress_(progress) {
+  std::map<std::string, int> count_of_name;
   for (size_t number = 0; number < pieces.size(); ++number) {
-    validate(pieces[number]);
-    add_parts(parts_, number, pieces[number]);
+    const Piece& piece = pieces[number];
+    validate(piece);
+    add_parts(parts_, number, piece);
+    const int count = count_of_name[piece.name]++;
+    written_.push_back({.name = piece.name,
+                        .whole = {piece.data.dtype(), piece.global_shape},
+                        .stored = {.block = {.offset = piece.offset, .shape = piece.data.shape()},
+                                   .file = path_.filename().string(),
+                                   .dataset = count == 0 ? piece.name : fmt::format("{}#{}", piece.name, count),
+                                   .hash = StreamingHash().digest()}});
   }
 }
 
 void RankFileWriter::create() {
+  if (compression_ == Compression::Zstd) {
+    int64_t bytes = 0;
+    for (const FilePart& part : parts_) {
+      bytes += part.data.bytes();
+    }
+    compressed_.emplace(path_, bytes);
+    for (WrittenPiece& piece : written_) {
+      if (piece.stored.block.shape.numel() == 0) {
+        compressed_->begin_piece(piece.stored, piece.whole.dtype, {});
+      }
+    }
+    return;
+  }
   lay_out();
   file_ = FileDescriptor(::open(path_.c_str(), O_RDWR | O_CLOEXEC));
   if (!file_.is_open()) {
@@ -73,19 +95,14 @@ void RankFileWriter::create() {
 
 void RankFileWriter::lay_out() {
   hdf5::File file = hdf5::create_file(path_);
-  std::map<std::string, int> count_of_name;
-  for (const Piece& piece : pieces_) {
-    const int count = count_of_name[piece.name]++;
-    const std::string dataset_name = count == 0 ? piece.name : fmt::format("{}#{}", piece.name, count);
-    StoredPiece stored{.block = {.offset = piece.offset, .shape = piece.data.shape()}, .file = path_.filename().string(),
-                       .dataset = dataset_name, .hash = StreamingHash().digest()};
+  for (WrittenPiece& piece : written_) {
     try {
-      stored.file_offset = hdf5::byte_offset(hdf5::create_dataset(file, dataset_name, piece.data.spec()));
+      piece.stored.file_offset =
+          hdf5::byte_offset(hdf5::create_dataset(file, piece.stored.dataset, {piece.whole.dtype, piece.stored.block.shape}));
     } catch (CheckpointError& error) {
       error.add_context(fmt::format("tensor {} of {}", piece.name, path_.string()));
       throw;
     }
-    written_.push_back({.name = piece.name, .whole = {piece.data.dtype(), piece.global_shape}, .stored = std::move(stored)});
   }
   file.close();
 }
@@ -108,17 +125,34 @@ void RankFileWriter::write_bytes(const FilePart& part, std::span<const std::byte
   }
 }
 
+void RankFileWriter::write_compressed(const FilePart& part, const TensorView& host) {
+  StoredPiece& stored = written_[part.piece].stored;
+  try {
+    if (part.first_element == 0) {
+      compressed_->begin_piece(stored, host.dtype(), host.shape());
+    }
+    compressed_->add(stored, part.offset, host);
+  } catch (CheckpointError& error) {
+    error.add_context(fmt::format("tensor {} of {}", pieces_[part.piece].name, path_.string()));
+    throw;
+  }
+}
+
 void RankFileWriter::write_next(const TensorView& host) {
   LH_CHECK(next_part_ < parts_.size(), "{} has no part number {}", path_.string(), next_part_);
   const FilePart& part = parts_[next_part_];
   LH_CHECK(host.is_contiguous() && host.bytes() == part.data.bytes(), "part {} is {}, got {}", next_part_, part.data.to_string(),
            host.to_string());
   const std::span<const std::byte> bytes = bytes_of(host);
-  write_bytes(part, bytes);
-  piece_hash_.update(bytes);
-  if (is_in_order_) {
-    hash_in_order(offset_of(part), bytes);
+  if (compressed_) {
+    write_compressed(part, host);
+  } else {
+    write_bytes(part, bytes);
+    if (is_in_order_) {
+      hash_in_order(offset_of(part), bytes);
+    }
   }
+  piece_hash_.update(bytes);
   ++next_part_;
   if (next_part_ == parts_.size() || parts_[next_part_].piece != part.piece) {
     written_[part.piece].stored.hash = piece_hash_.digest();
@@ -156,6 +190,11 @@ void RankFileWriter::hash_until(int64_t end) {
 
 WrittenFile RankFileWriter::finish() {
   LH_CHECK(next_part_ == parts_.size(), "{} of {} parts of {} are written", next_part_, parts_.size(), path_.string());
+  if (compressed_) {
+    const FileHash hash = compressed_->finish();
+    compressed_.reset();
+    return {.name = path_.filename().string(), .hash = hash, .pieces = std::move(written_)};
+  }
   if (is_in_order_) {
     hash_until(file_bytes_);
   }
@@ -169,9 +208,9 @@ WrittenFile RankFileWriter::finish() {
           .pieces = std::move(written_)};
 }
 
-WrittenFile write_rank_file(const std::filesystem::path& path, std::span<const Piece> pieces, const DeviceTransfer& copy,
-                            SaveProgress& progress) {
-  RankFileWriter writer(path, pieces, progress);
+WrittenFile write_rank_file(const std::filesystem::path& path, std::span<const Piece> pieces, Compression compression,
+                            const DeviceTransfer& copy, SaveProgress& progress) {
+  RankFileWriter writer(path, pieces, compression, progress);
   writer.create();
   Staging staging(copy);
   for (const FilePart& part : writer.parts()) {

@@ -3,15 +3,18 @@
 //
 // HDF5 lays the file out and closes it (RankFileWriter::create); then the values go into the places that HDF5 gave them with
 // ordinary writes, in the order of the file. So writing needs no HDF5, a write that fails leaves the library in order, and
-// each byte is touched once: it is hashed on its way.
+// each byte is touched once: it is hashed on its way. With compression HDF5 writes the chunks (compressed_file.h), all the time.
 #pragma once
 
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "checkpoint/checkpoint_options.h"
+#include "checkpoint/compressed_file.h"
 #include "checkpoint/hooks.h"
 #include "checkpoint/manifest.h"
 #include "checkpoint/piece.h"
@@ -35,6 +38,7 @@ struct WrittenFile {
 struct FilePart {
   size_t piece = 0;           // its number among the pieces
   int64_t first_element = 0;  // of the piece
+  std::vector<int64_t> offset;  // of it in the piece
   TensorView data;            // a view of the piece's memory, or without memory where the piece has a source
 };
 
@@ -43,31 +47,36 @@ struct FilePart {
 class RankFileWriter {
  public:
   // Touches no file yet. `pieces` and `progress` are kept.
-  RankFileWriter(std::filesystem::path path, std::span<const Piece> pieces, SaveProgress& progress);
+  RankFileWriter(std::filesystem::path path, std::span<const Piece> pieces, Compression compression, SaveProgress& progress);
 
   // All that has bytes, in the order in which it is written.
   [[nodiscard]] const std::vector<FilePart>& parts() const noexcept { return parts_; }
   // Makes the file with all its datasets and sets its space aside, so that a full disk is noticed before anything is written.
-  // Uses HDF5. Once.
+  // Uses HDF5, as all that follows does with compression. Once.
   void create();
   // The values of the next part: contiguous, on the CPU, of its type and size.
   void write_next(const TensorView& host);
   // After the last part: brings all to the disk. Once.
   [[nodiscard]] WrittenFile finish();
 
+  [[nodiscard]] Compression compression() const noexcept { return compression_; }
+
  private:
   void lay_out();
   [[nodiscard]] int64_t offset_of(const FilePart& part) const;
+  void write_compressed(const FilePart& part, const TensorView& host);
   void write_bytes(const FilePart& part, std::span<const std::byte> bytes);
   void hash_in_order(int64_t offset, std::span<const std::byte> bytes);
   void hash_until(int64_t end);
 
   std::filesystem::path path_;
   std::span<const Piece> pieces_;
+  Compression compression_;
   SaveProgress& progress_;
   std::vector<FilePart> parts_;
   std::vector<WrittenPiece> written_;  // as given; hashes follow
-  FileDescriptor file_;
+  std::optional<CompressedFile> compressed_;
+  FileDescriptor file_;  // without compression
   int64_t file_bytes_ = 0;
   size_t next_part_ = 0;
   StreamingHash piece_hash_;
@@ -78,7 +87,7 @@ class RankFileWriter {
 };
 
 // All of it at once. Memory beside the tensors: one staging buffer of 8 MiB, used for tensors that are strided or on a device.
-[[nodiscard]] WrittenFile write_rank_file(const std::filesystem::path& path, std::span<const Piece> pieces, const DeviceTransfer& copy,
-                                          SaveProgress& progress);
+[[nodiscard]] WrittenFile write_rank_file(const std::filesystem::path& path, std::span<const Piece> pieces, Compression compression,
+                                          const DeviceTransfer& copy, SaveProgress& progress);
 
 }  // namespace longhaul

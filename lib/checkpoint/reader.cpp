@@ -73,7 +73,17 @@ std::vector<std::string> CheckpointReader::damage(const std::string& file) const
   std::vector<std::string> problems;
   for (const auto& [name, tensor] : manifest_.tensors) {
     for (const StoredPiece& piece : tensor.pieces) {
-      if (piece.file != file || piece.file_offset < 0) {
+      if (piece.file != file) {
+        continue;
+      }
+      for (const StoredChunk& chunk : piece.chunks) {
+        const FileHash stored = hash_file_range(path, chunk.file_offset, chunk.bytes, ErrorKind::Checkpoint);
+        if (stored != FileHash{.bytes = chunk.bytes, .hash = chunk.hash}) {
+          problems.push_back(fmt::format("{} is damaged in tensor \"{}\", compressed bytes {} to {} of the file", path.string(), name,
+                                         chunk.file_offset, chunk.file_offset + chunk.bytes));
+        }
+      }
+      if (piece.file_offset < 0) {
         continue;
       }
       const int64_t bytes = piece.block.shape.numel() * size_of(tensor.spec.dtype);
@@ -117,6 +127,10 @@ void CheckpointReader::read_block(const StoredTensor& tensor, const Block& wante
     const std::vector<int64_t> in_piece = minus(shared.offset, piece.block.offset);
     const std::vector<int64_t> in_host = minus(shared.offset, wanted.offset);
     try {
+      if (!piece.chunks.empty()) {
+        chunks_.read(open(piece.file), piece, {.offset = in_piece, .count = shared.shape, .destination_offset = in_host}, host);
+        continue;
+      }
       read_from_file(open(piece.file),
                      {.file_offset = piece.file_offset, .piece = piece.block.shape, .offset = in_piece, .count = shared.shape,
                       .destination_offset = in_host},

@@ -17,6 +17,7 @@
 #include "checkpoint/block_read.h"
 #include "checkpoint/manifest.h"
 #include "checkpoint/staging.h"
+#include "checkpoint/stored_chunks.h"
 #include "storage/descriptor.h"
 
 namespace longhaul {
@@ -49,6 +50,7 @@ class CheckpointReader {
   std::filesystem::path directory_;
   Manifest manifest_;
   Staging staging_;
+  ChunkReader chunks_;
   std::list<std::pair<std::string, FileDescriptor>> open_files_;  // most recently used first
 };
 

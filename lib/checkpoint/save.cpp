@@ -35,7 +35,8 @@ SavedCheckpoint write_and_publish(HostComm& comm, const SavePaths& paths, const 
   });
   std::string report;
   run_together(comm, action, [&] {
-    const WrittenFile file = write_rank_file(paths.staging / rank_file_name(comm.rank()), content.pieces, options.copy, progress);
+    const WrittenFile file = write_rank_file(paths.staging / rank_file_name(comm.rank()), content.pieces, options.compression,
+                                             options.copy, progress);
     report = report_text(file, content.rank_documents);
     progress.reach("after_rank_file");
   });

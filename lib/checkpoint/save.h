@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <filesystem>
 
+#include "checkpoint/checkpoint_options.h"
 #include "checkpoint/content.h"
 #include "checkpoint/hooks.h"
 #include "checkpoint/publish.h"
@@ -22,6 +23,7 @@ namespace longhaul {
 struct SaveOptions {
   int64_t keep = 3;         // see apply_retention
   int64_t major_every = 0;  // see apply_retention
+  Compression compression = Compression::None;
   DeviceTransfer copy;  // how tensors on a device reach the host; empty: copy_between
   WarningSink warn;    // rank 0; may be empty
   FaultHook fault;     // may be empty

@@ -28,6 +28,20 @@ namespace longhaul::hdf5 {
 
 // Creates the dataset without writing it; contiguous, so that it lies in the file as it does in memory.
 [[nodiscard]] Dataset create_dataset(const File& file, std::string_view name, const TensorSpec& spec);
+
+// --- compressed datasets: chunks in the form of storage/chunk_codec.h ---
+inline constexpr int kZstdFilter = 32015;  // in the HDF Group's register of filters
+// For this process, if no plugin has done so; needed before such a dataset is created or read by HDF5.
+void register_zstd_filter();
+// Of chunks of `chunk`, the last ones of a dimension reaching beyond the tensor. Not for scalars and tensors without elements.
+[[nodiscard]] Dataset create_compressed_dataset(const File& file, std::string_view name, const TensorSpec& spec, const Shape& chunk);
+struct FilePlace {
+  int64_t file_offset = 0;
+  int64_t bytes = 0;
+};
+// One chunk, encoded by ChunkCodec, that begins at element `offset`; where it lies in the file.
+FilePlace write_chunk(const Dataset& dataset, std::span<const int64_t> offset, std::span<const std::byte> stored);
+
 void write_dataset(const File& file, std::string_view name, const TensorView& tensor);
 // `block` into the dataset at `offset`, one number for each dimension.
 void write_block(const Dataset& dataset, std::span<const int64_t> offset, const TensorView& block);

@@ -106,6 +106,18 @@ DType dtype_of(const Dataset& dataset) {
   throw CheckpointError("the dataset {} has a type that Longhaul does not write", name_of(dataset));
 }
 
+// Every element is written once, by us; equal tensors make equal files.
+Dataset create_written_once(const File& file, std::string_view name, const TensorSpec& spec, const PropertyList& create) {
+  const Dataspace space = space_of(spec.shape);
+  LH_HDF5(H5Pset_fill_time(create.id(), H5D_FILL_TIME_NEVER));
+  LH_HDF5(H5Pset_obj_track_times(create.id(), false));
+  const PropertyList link = link_properties();
+  Dataset dataset(LH_HDF5(H5Dcreate2(file.id(), std::string(name).c_str(), stored_type(spec.dtype), space.id(), link.id(),
+                                     create.id(), H5P_DEFAULT)));
+  mark_dtype(dataset, spec.dtype);
+  return dataset;
+}
+
 void set_fill_value(const PropertyList& list, DType dtype) {
   const auto set = [&](const auto& value) { LH_HDF5(H5Pset_fill_value(list.id(), stored_type(dtype), &value)); };
   switch (dtype) {
@@ -121,17 +133,21 @@ void set_fill_value(const PropertyList& list, DType dtype) {
 }  // namespace
 
 Dataset create_dataset(const File& file, std::string_view name, const TensorSpec& spec) {
-  const Dataspace space = space_of(spec.shape);
   const PropertyList create(LH_HDF5(H5Pcreate(H5P_DATASET_CREATE)));
   LH_HDF5(H5Pset_layout(create.id(), H5D_CONTIGUOUS));
-  LH_HDF5(H5Pset_fill_time(create.id(), H5D_FILL_TIME_NEVER));  // every element is written once, by us
   LH_HDF5(H5Pset_alloc_time(create.id(), H5D_ALLOC_TIME_EARLY));
-  LH_HDF5(H5Pset_obj_track_times(create.id(), false));  // equal tensors make equal files
-  const PropertyList link = link_properties();
-  Dataset dataset(LH_HDF5(H5Dcreate2(file.id(), std::string(name).c_str(), stored_type(spec.dtype), space.id(), link.id(),
-                                     create.id(), H5P_DEFAULT)));
-  mark_dtype(dataset, spec.dtype);
-  return dataset;
+  return create_written_once(file, name, spec, create);
+}
+
+Dataset create_compressed_dataset(const File& file, std::string_view name, const TensorSpec& spec, const Shape& chunk) {
+  register_zstd_filter();
+  const PropertyList create(LH_HDF5(H5Pcreate(H5P_DATASET_CREATE)));
+  LH_HDF5(H5Pset_chunk(create.id(), chunk.rank(), extent_of(chunk).data()));
+  if (size_of(spec.dtype) > 1) {
+    LH_HDF5(H5Pset_shuffle(create.id()));
+  }
+  LH_HDF5(H5Pset_filter(create.id(), kZstdFilter, H5Z_FLAG_MANDATORY, 0, nullptr));
+  return create_written_once(file, name, spec, create);
 }
 
 void write_dataset(const File& file, std::string_view name, const TensorView& tensor) {

@@ -258,6 +258,7 @@ void Trainer::validate_now() {
 SaveOptions Trainer::save_options() {
   return {.keep = recipe_.checkpoint.keep,
           .major_every = recipe_.checkpoint.major_every,
+          .compression = recipe_.checkpoint.compression,
           .copy = {},
           .warn = [this](const std::string& text) { log_.warn(text); },
           .fault = options_.fault};

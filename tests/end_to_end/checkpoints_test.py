@@ -163,11 +163,11 @@ class Retention(CheckpointCase):
 class Disk(CheckpointCase):
     """Inside a mount namespace of its own, where any user may mount."""
 
-    def in_namespace(self, script, asynchronous):
+    def in_namespace(self, script, asynchronous, compression="none"):
         """Runs shell commands; train is "$@". Returns what they printed."""
         if subprocess.run(["unshare", "-rm", "true"], capture_output=True).returncode != 0:
             self.skipTest("namespaces are not allowed here")
-        sets = {**self.sets, "checkpoint.async": asynchronous, "checkpoint.keep": 1}
+        sets = {**self.sets, "checkpoint.async": asynchronous, "checkpoint.keep": 1, "checkpoint.compression": compression}
         train = driver.command_of_train(RECIPE, "$RUN", None, sets)
         where = self.folder / f"mount_{asynchronous}_{len(list(self.folder.iterdir()))}"
         where.mkdir()
@@ -175,12 +175,12 @@ class Disk(CheckpointCase):
         return driver.run(["unshare", "-rm", "sh", "-c", f'set -u; cd "{where}"; RUN="{where}/run"; train() {{ {text} "$@"; }}; {script}'])
 
     def test_full_disk(self):
-        # A checkpoint has 3.2 MB: two do not fit, and the one before a save is removed after it.
-        for asynchronous in ("false", "true"):
-            with self.subTest(asynchronous=asynchronous):
+        # A checkpoint has 3.2 MB, 2.9 MB compressed: two do not fit, and the one before a save is removed after it.
+        for asynchronous, compression in (("false", "none"), ("true", "none"), ("false", "zstd"), ("true", "zstd")):
+            with self.subTest(asynchronous=asynchronous, compression=compression):
                 result = self.in_namespace(
                     'mount -t tmpfs -o size=5m none "$PWD" && cd "$PWD" && train; echo "exit $?"; ls -A run/checkpoints; '
-                    f'"{driver.program("convert")}" verify run; echo "verify $?"; df . | tail -n 1', asynchronous)
+                    f'"{driver.program("convert")}" verify run; echo "verify $?"; df . | tail -n 1', asynchronous, compression)
                 self.assertIn("exit 5", result.stdout, result)
                 self.assertEqual(1, len(result.messages), result)
                 for text in ("step_00000004", "No space left on device"):

@@ -109,19 +109,22 @@ class Kills(driver.TestCase):
 
     def test_killed_again_and_again(self):
         cases = [(name, asynchronous) for name in LAYOUTS for asynchronous in ("true", "false")]
+        compressions = ("none", "zstd", "zstd", "none")  # each with and without a save in the background
         kills_in_saves = kills = ends = 0
         for number, (name, asynchronous) in enumerate(cases):
             with self.subTest(layout=name, asynchronous=asynchronous):
                 ranks, layout = LAYOUTS[name]
-                sets = {**SETTINGS, **self.data, **layout, "checkpoint.async": asynchronous}
+                sets = {**SETTINGS, **self.data, **layout, "checkpoint.async": asynchronous,
+                        "checkpoint.compression": compressions[number % len(compressions)]}
+                is_compressed = sets["checkpoint.compression"] != "none"
                 straight = self.folder / f"straight_{number}"
-                self.train(RECIPE, straight, ranks=ranks, sets=sets, timeout=600)
+                self.train(RECIPE, straight, ranks=ranks, sets={**sets, "checkpoint.compression": "none"}, timeout=600)
                 budget = KILLS * (number + 1) // len(cases) - KILLS * number // len(cases)
                 attempt = 0
                 while budget > 0:
                     run_dir = self.folder / f"run_{number}_{attempt}"
                     attempt += 1
-                    print(f"{name}, async {asynchronous}, run {attempt}", flush=True)
+                    print(f"{name}, async {asynchronous}, {sets['checkpoint.compression']}, run {attempt}", flush=True)
                     is_alive = True
                     while budget > 0 and is_alive:
                         is_alive = self.kill_once(run_dir, ranks, sets)
@@ -134,7 +137,12 @@ class Kills(driver.TestCase):
                         self.assertEqual(0, result.code, result)
                     self.assertEqual([], run_files.metric_differences(straight, run_dir))
                     a, b = (run_files.checkpoint(run, LAST) for run in (straight, run_dir))
-                    self.assertEqual([], run_files.bitwise_differences(a, b))
+                    if is_compressed:  # h5py has no filter to read it
+                        driver.convert("verify", b)
+                        self.assertEqual(run_files.value_hashes(a), run_files.value_hashes(b))
+                        self.assertEqual(run_files.documents(a), run_files.documents(b))
+                    else:
+                        self.assertEqual([], run_files.bitwise_differences(a, b))
                     self.assertEqual([], [entry for entry in run_files.checkpoint_names(run_dir) if entry.startswith(".")])
                     self.assertEqual(run_files.checkpoint_names(straight), run_files.checkpoint_names(run_dir))
                     ends += 1

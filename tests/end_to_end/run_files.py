@@ -61,6 +61,12 @@ def documents(checkpoint_dir):
     return manifest(checkpoint_dir)["documents"]
 
 
+def value_hashes(checkpoint_dir):
+    """{name: [where a piece lies, and the hash of its values' bytes]}, as the manifest has it, compressed or not."""
+    return {tensor["name"]: [(piece["offset"], piece["shape"], piece["xxh3"]) for piece in tensor["pieces"]]
+            for tensor in manifest(checkpoint_dir)["tensors"]}
+
+
 def bitwise_differences(left, right):
     """What differs between two checkpoints, as a list of texts: tensors bit by bit, and the documents. This comparison
     is the judge of all resume tests; resume_test.py holds its negative controls."""

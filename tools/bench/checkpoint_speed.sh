@@ -3,14 +3,15 @@
 # is written in the background: by its own clock (stall_seconds of metrics.jsonl), and by how much longer steps take beside a
 # save than without one. Trains a model of few operations and much state for a handful of steps.
 #
-#   tools/bench/checkpoint_speed.sh [--bin build/bin] [--dir DIR] [--ranks 1] [--experts 128] [--tokens "256 2048"] [--mpiexec mpirun]
+#   tools/bench/checkpoint_speed.sh [--bin build/bin] [--dir DIR] [--ranks 1] [--experts 128] [--tokens "256 2048"]
+#     [--compression none] [--mpiexec mpirun]
 #
 # DIR is on the disk to measure (a temporary folder there is used and removed); 128 experts make a checkpoint of 1.1 GB. A step of
 # 256 tokens takes less time than it takes to write, one of 2048 tokens more. One rank on two free cores, or the writer has none.
-# Wanted: at least 80 % of dd, and a wait of less than 5 % of the save. Exit code 1 where one of the two is missed.
+# Wanted: at least 80 % of dd where nothing is compressed, and a wait of less than 5 % of the save. Exit code 1 where one of the two is missed.
 set -euo pipefail
 
-bin=build/bin dir=${TMPDIR:-/tmp} ranks=1 experts=128 tokens="256 2048" mpiexec=mpirun
+bin=build/bin dir=${TMPDIR:-/tmp} ranks=1 experts=128 tokens="256 2048" compression=none mpiexec=mpirun
 while [[ $# -gt 0 ]]; do
   case $1 in
     --bin) bin=$2 ;;
@@ -18,8 +19,9 @@ while [[ $# -gt 0 ]]; do
     --ranks) ranks=$2 ;;
     --experts) experts=$2 ;;
     --tokens) tokens=$2 ;;
+    --compression) compression=$2 ;;
     --mpiexec) mpiexec=$2 ;;
-    *) sed -n '2,11p' "$0"; exit 2 ;;
+    *) sed -n '2,12p' "$0"; exit 2 ;;
   esac
   shift 2
 done
@@ -38,7 +40,7 @@ train() {
     --set parallel.data="$ranks" --set parallel.micro_batch_tokens=256 --set model.hidden_size=256 \
     --set model.routed_expert_hidden_size=128 --set model.moe_intermediate_size=256 --set model.num_experts="$experts" \
     --set stages.0.steps=18 --set stages.0.global_batch_tokens="$3" --set stages.1.steps=1 \
-    --set stages.1.global_batch_tokens=$((256 * ranks)) --set checkpoint.every_steps=4 --set checkpoint.keep=1 --set checkpoint.async="$2" \
+    --set stages.1.global_batch_tokens=$((256 * ranks)) --set checkpoint.every_steps=4 --set checkpoint.keep=1 --set checkpoint.async="$2" --set checkpoint.compression="$compression" \
     --set validation.every_steps=0 --set validation.tokens=64 --set data.train.0.path="$work/corpus_train" \
     --set data.validation.0.path="$work/corpus_validation" \
     > "$work/train_$1.txt" 2>&1 || { cat "$work/train_$1.txt"; exit 1; }
@@ -61,7 +63,7 @@ for count in $tokens; do
   train "$count" true "$count"
 done
 
-python3 - "$work" "$bytes" $tokens <<'PY'
+python3 - "$work" "$bytes" "$compression" $tokens <<'PY'
 import json, pathlib, statistics, sys
 work, bytes_ = pathlib.Path(sys.argv[1]), int(sys.argv[2])
 dd_bytes = bytes_ // 8388608 * 8388608
@@ -76,9 +78,9 @@ print(f"checkpoint of {bytes_ / 1e6:.0f} MB, best of {len(waited)}")
 print(f"dd with fsync     {dd / 1e6:8.0f} MB/s")
 print(f"saves, waited for {best / 1e6:8.0f} MB/s   {100 * best / dd:.0f} % of dd (wanted: 80)   all: "
       + ", ".join(f"{e['bytes_per_second'] / 1e6:.0f}" for e in waited))
-fails = best < 0.8 * dd
+fails = sys.argv[3] == "none" and best < 0.8 * dd  # compressing is slower than a disk, and meant to be chosen
 
-for tokens in sys.argv[3:]:
+for tokens in sys.argv[4:]:
     run = events(tokens)
     # A step lies beside a save when it comes after the step that was saved and before the line about the save.
     first_stage = next(e["stage"] for e in run if e["type"] == "step")
