@@ -33,11 +33,14 @@ TEST_CASE("sizes are read by letter, and what is wrong is named", "[tools]") {
   }
 }
 
-TEST_CASE("every operation runs forward and backward in both types", "[tools]") {
+TEST_CASE("every operation runs in its directions and in both types", "[tools]") {
   for (Operation& operation : all_operations()) {
-    operation.sizes.set(operation.name == "moe" ? "T=5,D=8,E=4,K=2,L=4,I=4" : operation.name.starts_with("kda") ? "T=70,H=2,D=16" : "T=5");
+    operation.sizes.set(operation.name == "moe"                ? "T=5,D=8,E=4,K=2,L=4,I=4"
+                        : operation.name == "kda_decode"       ? "B=2,H=2,D=16"
+                        : operation.name.starts_with("kda")    ? "T=70,H=2,D=16"
+                                                               : "T=5");
     for (const DType dtype : {DType::F32, DType::F64}) {
-      for (const Direction direction : {Direction::Forward, Direction::Backward}) {
+      for (const Direction direction : operation.directions) {
         CAPTURE(operation.name, to_string(dtype), direction == Direction::Forward);
         const std::unique_ptr<Case> work = operation.make(operation.sizes, dtype, direction);
         CHECK_NOTHROW(work->run());
@@ -62,6 +65,8 @@ TEST_CASE("operations and bytes are those of the formulas", "[tools]") {
   CHECK(forward("kda", "T=64,H=2,D=16")->flops == 64 * 2 * (1536 + 3072 + 4096));
   CHECK(forward("kda", "T=128,H=2,D=16")->flops == 2 * forward("kda", "T=64,H=2,D=16")->flops);
   CHECK(forward("kda_unbounded", "T=64,H=2,D=16")->flops == forward("kda", "T=64,H=2,D=16")->flops);
+  CHECK(forward("kda_decode", "B=3,H=2,D=4")->flops == 7 * 3 * 2 * 16);
+  CHECK(forward("kda_decode", "B=3,H=2,D=4")->bytes == 4 * (2 * 96 + 5 * 24 + 6));
   // pairs below the diagonal, quadratic in tokens
   CHECK(forward("attention", "T=4,H=1,K=3,V=2")->flops == 10 * 2 * 5);
   CHECK(forward("attn_res_mix", "T=2,S=3,D=4")->flops == 6 * 24);

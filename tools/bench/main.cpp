@@ -106,11 +106,14 @@ std::vector<Operation> operations_from(const Flags& flags) {
   return chosen;
 }
 
-std::vector<Direction> directions_from(const Flags& flags) {
-  if (flags.direction == "both") {
-    return {Direction::Forward, Direction::Backward};
+// Those asked for that the operation has; decoding has no backward.
+std::vector<Direction> directions_from(const Flags& flags, const Operation& operation) {
+  std::vector<Direction> chosen = operation.directions;
+  if (flags.direction != "both") {
+    const Direction unwanted = flags.direction == "forward" ? Direction::Backward : Direction::Forward;
+    chosen.erase(std::remove(chosen.begin(), chosen.end(), unwanted), chosen.end());
   }
-  return {flags.direction == "forward" ? Direction::Forward : Direction::Backward};
+  return chosen;
 }
 
 Row measure_case(const Operation& operation, Direction direction, DType dtype, double seconds) {
@@ -139,7 +142,7 @@ void run(const Flags& flags) {
   };
   show(ceiling_text(ceiling, dtype) + (operations.empty() ? "" : "\n" + head_text()));
   for (const Operation& operation : operations) {
-    for (const Direction direction : directions_from(flags)) {
+    for (const Direction direction : directions_from(flags, operation)) {
       const Row row = measure_case(operation, direction, dtype, flags.step.seconds);
       show(row_text(row, ceiling));
       out["results"].push_back(to_json(row, ceiling));

@@ -32,6 +32,7 @@ struct Operation {
   std::string letters;  // what the sizes are
   Sizes sizes;
   std::function<std::unique_ptr<Case>(const Sizes&, DType, Direction)> make;
+  std::vector<Direction> directions = {Direction::Forward, Direction::Backward};
 };
 
 [[nodiscard]] std::vector<Operation> all_operations();
@@ -39,6 +40,7 @@ struct Operation {
 // One a file.
 [[nodiscard]] Operation kda_operation();
 [[nodiscard]] Operation kda_unbounded_operation();
+[[nodiscard]] Operation kda_decode_operation();
 [[nodiscard]] Operation attention_operation();
 [[nodiscard]] Operation attn_res_mix_operation();
 [[nodiscard]] Operation linear_operation();
