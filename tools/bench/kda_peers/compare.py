@@ -186,6 +186,7 @@ def load(make):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--library", help="the shared library of entry.cu")
+    parser.add_argument("--save-images", action="store_true", help="our forward leaves backward more than states: faster, larger")
     parser.add_argument("--out", default="kda_peers", help="writes OUT.json and OUT.md")
     parser.add_argument("--shapes", nargs="+", default=list(SHAPES))
     parser.add_argument("--fla-shapes", nargs="+", help="of --shapes, those for FLA; all by default")
@@ -195,7 +196,7 @@ def main():
     parser.add_argument("--fla-tuning", help="folder with *.autotune.json of an earlier run, see fla_tuning.py")
     args = parser.parse_args()
     torch.cuda.init()
-    makers = {"ours": lambda: Ours(args.library), "cudnn": CuDnn, "fla": Fla}
+    makers = {"ours": lambda: Ours(args.library, args.save_images), "cudnn": CuDnn, "fla": Fla}
     packages = [p for p in (load(makers[name]) for name in args.packages) if p]
     restriction = Restriction(args.fla_tuning) if args.fla_tuning and "fla" in args.packages else None
     clock, record = Clock(args.repeats), Record(args.out + ".json")

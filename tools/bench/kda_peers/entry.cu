@@ -9,7 +9,8 @@ extern "C" {
 
 struct KdaPeerCall {
   int64_t tokens, heads, head_dim, documents;
-  int64_t unbounded;  // 1: gates have no lower bound
+  int64_t unbounded;    // 1: gates have no lower bound
+  int64_t save_images;  // 1: forward leaves backward more than states
   // Inputs: [tokens, heads, head_dim] without gaps. gate and beta_logits (raw inputs) or g and beta, the others null.
   const void *q, *k, *v, *gate, *beta_logits;
   const float *g, *beta, *a_log, *dt_bias;
@@ -30,7 +31,8 @@ struct KdaPeerCall {
 namespace {
 
 kda::Sizes sizes_of(const KdaPeerCall& call) {
-  return {.tokens = call.tokens, .heads = call.heads, .head_dim = call.head_dim, .documents = call.documents};
+  return {.tokens = call.tokens, .heads = call.heads, .head_dim = call.head_dim, .documents = call.documents,
+          .saving = call.save_images == 0 ? kda::Saving::States : kda::Saving::Images};
 }
 
 kda::InputArrays inputs_of(const KdaPeerCall& call) {

@@ -22,12 +22,12 @@ class Ours:
     class Call(ctypes.Structure):
         pass
 
-    Call._fields_ = ([(n, ctypes.c_int64) for n in ("tokens", "heads", "head_dim", "documents", "unbounded")]
+    Call._fields_ = ([(n, ctypes.c_int64) for n in ("tokens", "heads", "head_dim", "documents", "unbounded", "save_images")]
                      + [(n, ctypes.c_void_p) for n in Q_TO_CU] + [("gate_bound", ctypes.c_double), ("scale", ctypes.c_double)]
                      + [(n, ctypes.c_void_p) for n in STATE_TO_STREAM])
 
-    def __init__(self, path):
-        self.library = ctypes.CDLL(path)
+    def __init__(self, path, save_images=False):
+        self.library, self.save_images = ctypes.CDLL(path), save_images
 
     def inputs(self, form):
         return RAW if form == "raw" else GIVEN
@@ -51,7 +51,7 @@ class Ours:
 
     def arguments(self, x, form, final_state, training):
         call = self.Call(tokens=x.tokens, heads=x.heads, head_dim=HEAD_DIM, documents=len(x.lengths), gate_bound=BOUND, scale=SCALE,
-                         unbounded=form == "given unbounded")
+                         unbounded=form == "given unbounded", save_images=training and self.save_images)
         sizes = (ctypes.c_int64 * 3)()
         self.library.lh_kda_bytes(ctypes.byref(call), sizes)
         forward_workspace, backward_workspace, saved = sizes
