@@ -1,8 +1,8 @@
 // What the kernel of the gradients (gradients.cuh) reads and writes, and where things lie in its shared memory.
 #pragma once
 
+#include "kernels/kda/cuda/inputs.cuh"
 #include "kernels/kda/cuda/products.cuh"
-#include "kernels/kda/cuda/tile_share.cuh"
 #include "kernels/kda/cuda/walk_stages.cuh"
 
 namespace longhaul::kda::cuda {

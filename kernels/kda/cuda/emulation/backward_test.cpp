@@ -218,6 +218,37 @@ TEST_CASE("emulated backward: extreme inputs", "[kda_cuda_backward]") {
   }
 }
 
+// Of a loss on the first tokens; what follows them is strong where they are mild.
+TEST_CASE("emulated backward: later tokens change no bit of earlier gradients", "[kda_cuda_backward]") {
+  constexpr int64_t tokens = 100;
+  constexpr int64_t dim = 64;
+  const int64_t prefix = GENERATE(1, 20, 65);
+  Problem p = make_problem({tokens}, 1, dim, Kind::ParallelKeys, 17);
+  const auto values = static_cast<size_t>(prefix * dim);
+  std::fill(p.g.begin() + static_cast<int64_t>(values), p.g.end(), -5.0);
+  Problem cut = p;
+  cut.cu_seqlens = {0, prefix};
+  for (Doubles* x : {&cut.q, &cut.k, &cut.v, &cut.g, &cut.gate}) {
+    x->resize(values);
+  }
+  cut.beta.resize(static_cast<size_t>(prefix));
+  cut.beta_logits.resize(static_cast<size_t>(prefix));
+  Doubles d_o = rounded_to_bf16(normal(p.v.size(), 31));
+  std::fill(d_o.begin() + static_cast<int64_t>(values), d_o.end(), 0.0);
+  const Doubles none(p.initial.size());
+  const Result whole = run(p, false, d_o, none, {});
+  const Result alone = run(cut, false, Doubles(d_o.begin(), d_o.begin() + static_cast<int64_t>(values)), none, {});
+  const auto same = [](const Doubles& longer, const Doubles& shorter) {
+    return std::equal(shorter.begin(), shorter.end(), longer.begin());
+  };
+  CHECK(same(whole.dq, alone.dq));
+  CHECK(same(whole.dk, alone.dk));
+  CHECK(same(whole.dv, alone.dv));
+  CHECK(same(whole.dg, alone.dg));
+  CHECK(same(whole.dbeta, alone.dbeta));
+  CHECK(same(whole.dinitial, alone.dinitial));
+}
+
 TEST_CASE("emulated backward: gates without a bound", "[kda_cuda_backward]") {
   for (const Kind kind : {Kind::Softplus, Kind::Wiped, Kind::Mixed}) {
     check({130}, 1, 64, kind);
