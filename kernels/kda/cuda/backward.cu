@@ -13,8 +13,7 @@ int backward_of(const BackwardArgs& args) {
     error = plan.transfer(error);
   }
   error = plan.walk(error);
-  error = plan.gradients(error);
-  return plan.gate_sums(error);
+  return plan.gradients(error);
 }
 
 }  // namespace

@@ -1,11 +1,10 @@
 // The steps of a backward call with their parameters: tables and prepare as in forward, transfer (gradients of states between
-// segments), walk (gradients of states at every chunk), gradients (of the inputs), gate_sums (of the gate's parameters). Each enqueues kernels and returns a CUDA
+// segments), walk (gradients of states at every chunk), gradients (of the inputs). Each enqueues kernels and returns a CUDA
 // error code.
 #pragma once
 
 #include "kernels/kda/cuda/backward_walk.cuh"
 #include "kernels/kda/cuda/forward_plan.cuh"
-#include "kernels/kda/cuda/gate_sums.cuh"
 #include "kernels/kda/cuda/gradients.cuh"
 #include "kernels/kda/cuda/gradients_pairwise.cuh"
 
@@ -32,12 +31,10 @@ class BackwardPlan {
   [[nodiscard]] int transfer(int error) const;
   [[nodiscard]] int walk(int error) const;
   [[nodiscard]] int gradients(int error) const;
-  [[nodiscard]] int gate_sums(int error) const;
 
  private:
   static constexpr int kGroups = D / 64;
 
-  [[nodiscard]] bool is_raw() const { return args_.in.gate != nullptr; }
   [[nodiscard]] int documents() const { return static_cast<int>(args_.sizes.documents); }
   [[nodiscard]] int heads() const { return static_cast<int>(args_.sizes.heads); }
   [[nodiscard]] int64_t segments() const { return max_segments(args_.sizes, rule_); }
@@ -144,30 +141,12 @@ int BackwardPlan<D>::gradients(int error) const {
                          .dk = args_.dk,
                          .dv = args_.dv,
                          .dg = args_.dg,
-                         .dbeta = args_.dbeta,
-                         .bias_gradients = workspace_.bias_gradients,
-                         .slope_gradients = workspace_.slope_gradients};
+                         .dbeta = args_.dbeta};
   const int64_t blocks = std::min(max_chunks(args_.sizes) * args_.sizes.heads, (D == 128 ? 1 : 2) * multiprocessors());
   if (args_.in.gates == Gates::Unbounded) {
     return launch(error, gradients_pairwise_kernel<D>, blocks, S::kThreads, PairwiseShared<D>::kBytes, args_.stream, p);
   }
-  void (*kernel)(GradientParams) = is_raw() ? gradients_kernel<D, Inputs::Raw> : gradients_kernel<D, Inputs::Ready>;
-  return launch(error, kernel, blocks, S::kThreads, S::kBytes, args_.stream, p);
-}
-
-template <int D>
-int BackwardPlan<D>::gate_sums(int error) const {
-  if (!is_raw() || (args_.da_log == nullptr && args_.ddt_bias == nullptr)) {
-    return error;
-  }
-  const GateSumParams p{.tables = workspace_.tables,
-                        .documents = documents(),
-                        .heads = heads(),
-                        .bias_gradients = workspace_.bias_gradients,
-                        .slope_gradients = workspace_.slope_gradients,
-                        .da_log = args_.da_log,
-                        .ddt_bias = args_.ddt_bias};
-  return launch(error, gate_sums_kernel<D>, args_.sizes.heads * (D / 32), kGateSumThreads, gate_sums_shared_bytes(), args_.stream, p);
+  return launch(error, gradients_kernel<D>, blocks, S::kThreads, S::kBytes, args_.stream, p);
 }
 
 }  // namespace longhaul::kda::cuda

@@ -65,7 +65,7 @@ class Cutter {
 
 struct ForwardWorkspace {
   Tables tables;
-  unsigned char* images;  // none where they are saved
+  unsigned char* images;  // [chunks, heads] ChunkImage; none where they are saved
   int32_t* reach;
   float* leaving_state;
   float* transfer_matrix;
@@ -82,7 +82,7 @@ struct ForwardWorkspace {
 }
 
 // See walk_stages.cuh.
-[[nodiscard]] inline int64_t factor_count(const Sizes& s) { return max_chunks(s) * s.heads * s.head_dim; }
+[[nodiscard]] inline int64_t factor_count(const Sizes& s) { return s.head_dim == 128 ? max_chunks(s) * s.heads * s.head_dim : 0; }
 
 struct BackwardWorkspace {
   Tables tables;
@@ -92,9 +92,7 @@ struct BackwardWorkspace {
   float* transfer_matrix;
   unsigned char* state_gradients;     // panels [head_dim, head_dim], [chunks, heads]
   unsigned char* residual_gradients;  // panels [64, head_dim], [chunks, heads]
-  float* gradient_factors;            // [chunks, heads, head_dim]
-  float* bias_gradients;              // [chunks, heads, head_dim] parts of ddt_bias
-  float* slope_gradients;             // [chunks, heads] parts of da_log
+  float* gradient_factors;            // [chunks, heads, head_dim], with 128 channels
 };
 
 [[nodiscard]] inline BackwardWorkspace take_backward(Cutter& cutter, const Sizes& s, const SegmentRule& rule) {
@@ -107,15 +105,13 @@ struct BackwardWorkspace {
           .transfer_matrix = shared.transfer_matrix,
           .state_gradients = cutter.take<unsigned char>(count * s.head_dim * s.head_dim * 2),
           .residual_gradients = cutter.take<unsigned char>(count * kChunk * s.head_dim * 2),
-          .gradient_factors = cutter.take<float>(factor_count(s)),
-          .bias_gradients = cutter.take<float>(factor_count(s)),
-          .slope_gradients = cutter.take<float>(count)};
+          .gradient_factors = cutter.take<float>(factor_count(s))};
 }
 
 struct Saved {
   unsigned char* states;     // panels [head_dim, head_dim], [chunks, heads]
   unsigned char* residuals;  // panels [64, head_dim], [chunks, heads]
-  float* factors;            // [chunks, heads, head_dim]
+  float* factors;            // [chunks, heads, head_dim], with 128 channels
   unsigned char* images;     // [chunks, heads] ChunkImage, with Saving::Images
 };
 

@@ -22,8 +22,7 @@ struct KdaPeerCall {
   void *saved, *workspace;
   const void* d_o;
   const float* dfinal_state;
-  void *dq, *dk, *dv, *dg, *dbeta;  // float; with raw inputs bf16, and dg and dbeta of the logits
-  float *da_log, *ddt_bias, *dinitial_state;
+  float *dq, *dk, *dv, *dg, *dbeta, *dinitial_state;
   CUstream_st* stream;
 };
 
@@ -66,8 +65,7 @@ int lh_kda_backward(const KdaPeerCall* call) {
   return kda::backward({.sizes = sizes_of(*call), .in = inputs_of(*call), .d_o = call->d_o,
                         .d_o_stride = call->heads * call->head_dim, .dfinal_state = call->dfinal_state, .saved = call->saved,
                         .dq = call->dq, .dk = call->dk, .dv = call->dv, .dg = call->dg, .dbeta = call->dbeta,
-                        .da_log = call->da_log, .ddt_bias = call->ddt_bias, .dinitial_state = call->dinitial_state,
-                        .workspace = call->workspace, .stream = call->stream});
+                        .dinitial_state = call->dinitial_state, .workspace = call->workspace, .stream = call->stream});
 }
 
 }  // extern "C"

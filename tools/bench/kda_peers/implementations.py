@@ -14,10 +14,10 @@ from inputs import BOUND, GIVEN, HEAD_DIM, RAW, SCALE
 class Ours:
     """The shared library of entry.cu. The memory that a call needs is allocated before it, as the trainer does."""
     name = "ours"
-    forms = {"raw": ("forward", "both"), "given": ("forward", "both"), "given unbounded": ("forward", "both")}
+    forms = {"raw": ("forward",), "given": ("forward", "both"), "given unbounded": ("forward", "both")}
     Q_TO_CU = ("q", "k", "v", "gate", "beta_logits", "g", "beta", "a_log", "dt_bias", "cu_seqlens")
     STATE_TO_STREAM = ("initial_state", "o", "final_state", "saved", "workspace", "d_o", "dfinal_state", "dq", "dk", "dv", "dg",
-                       "dbeta", "da_log", "ddt_bias", "dinitial_state", "stream")
+                       "dbeta", "dinitial_state", "stream")
 
     class Call(ctypes.Structure):
         pass
@@ -65,11 +65,8 @@ class Ours:
             kept["final_state"] = new((len(x.lengths), x.heads, HEAD_DIM, HEAD_DIM))
         if training:
             workspace = max(workspace, backward_workspace)
-            gradient = torch.bfloat16 if form == "raw" else torch.float32
-            kept |= {"saved": new(saved, torch.uint8), "d_o": x.d_o, "dbeta": new(x.beta_logits.shape, gradient)}
-            kept |= {name: new(x.q.shape, gradient) for name in ("dq", "dk", "dv", "dg")}
-            if form == "raw":
-                kept |= {"da_log": new(x.a_log.shape), "ddt_bias": new(x.dt_bias.shape)}
+            kept |= {"saved": new(saved, torch.uint8), "d_o": x.d_o, "dbeta": new(x.beta_logits.shape)}
+            kept |= {name: new(x.q.shape) for name in ("dq", "dk", "dv", "dg")}
         kept["workspace"] = new(workspace + 1024, torch.uint8)
         for name, tensor in kept.items():
             setattr(call, name, tensor.data_ptr())
