@@ -15,39 +15,27 @@
 namespace longhaul::kda::cuda {
 
 // A block takes chunk and head `block`, then `block + blocks`, and so on.
-class PrepareItems {
- public:
-  explicit __device__ __forceinline__ PrepareItems(const PrepareParams& p)
-      : chunks_(p.tables.document_chunks[p.documents]),
-        heads_(p.in.heads),
-        chunk_(block_index() / p.in.heads),
-        head_(block_index() % p.in.heads),
-        step_(static_cast<int>(grid_blocks()) / p.in.heads) {}
+struct PrepareTurn {
+  int chunk;
+  int head;
 
-  [[nodiscard]] __device__ __forceinline__ bool is_valid() const { return chunk_ < chunks_; }
-  [[nodiscard]] __device__ __forceinline__ int64_t index() const { return static_cast<int64_t>(chunk_) * heads_ + head_; }
-  [[nodiscard]] __device__ __forceinline__ PrepareItem item(const PrepareParams& p) const {
-    const ChunkEntry chunk = p.tables.chunks[chunk_];
-    return {static_cast<int>(chunk.first_token), chunk.rows, head_};
-  }
-  __device__ __forceinline__ void advance() {
-    chunk_ += step_;
-    head_ += static_cast<int>(grid_blocks()) - step_ * heads_;
-    if (head_ >= heads_) {
-      head_ -= heads_;
-      ++chunk_;
+  [[nodiscard]] __device__ __forceinline__ int64_t index(int heads) const { return static_cast<int64_t>(chunk) * heads + head; }
+  __device__ __forceinline__ void advance(int step_chunks, int heads) {
+    chunk += step_chunks;
+    head += static_cast<int>(grid_blocks()) - step_chunks * heads;
+    if (head >= heads) {
+      head -= heads;
+      ++chunk;
     }
   }
-
- private:
-  int chunks_;
-  int heads_;
-  int chunk_;
-  int head_;
-  int step_;  // chunks that the blocks make up
 };
+// The chunk's entry, or the last one's beyond the end: no condition stands before the load.
+[[nodiscard]] __device__ __forceinline__ PrepareItem prepare_item(const PrepareParams& p, const PrepareTurn& turn, int chunks) {
+  const ChunkEntry chunk = p.tables.chunks[min(turn.chunk, chunks - 1)];
+  return {static_cast<int>(chunk.first_token), chunk.rows, turn.head};
+}
 
-// Sums of the log-decays of the part's fragments along its tile, and the decays of the whole tile to shared memory. Half way,
+// Sums of the log-decays of the part's fragments along its tile, and the decays of the whole tile to shared memory. On the way,
 // when the first group of inputs has arrived and the last chunk's results have probably left, `fetch_rows` asks for the other
 // group; `fetch_next` for the next chunk's first group when this one's is no longer needed.
 template <int K, Inputs kInputs, class FetchRows, class FetchNext>
@@ -75,7 +63,7 @@ __device__ __forceinline__ void sum_decays(float (&c)[kFragments][8], const Prep
     }
 #pragma unroll
     for (int b = 0; b < kFragments; ++b) {
-      if (b == 2) {
+      if (b == 1) {
         fetch_rows();
       }
       read_gates<K>(x, curve, shared, base, part, b);
@@ -91,10 +79,13 @@ __device__ __forceinline__ void sum_decays(float (&c)[kFragments][8], const Prep
       const int b = (step + 2) % kFragments;
       read_decays<K>(x, shared, part, b);
       add_sums(c[b], x, triangle);
-      if (step == 1) {
+      if (step == 0) {
         fetch_rows();
+      }
+      if (step == 1) {
+        sync_warp();
         fetch_next();
-        copies_wait_for<1>();
+        copies_wait_for<2>();  // keys and queries may come later
         sync_warp();
       }
     }
@@ -138,11 +129,18 @@ __global__ void __launch_bounds__(PrepareShared<K>::kThreads, K == 128 ? 2 : 3) 
   int thread = thread_index();
   unsigned char* shared = dynamic_shared();
   const uint32_t base = shared_address(shared);
-  PrepareItems items(p);
-  if (!items.is_valid()) {
+  const int heads = p.in.heads;
+  const int chunks = p.tables.document_chunks[p.documents];
+  const int step_chunks = static_cast<int>(grid_blocks()) / heads;
+  PrepareTurn turn{block_index() / heads, block_index() % heads};
+  if (turn.chunk >= chunks) {
     return;
   }
-  PrepareItem item = items.item(p);
+  PrepareTurn next_turn = turn;
+  next_turn.advance(step_chunks, heads);
+  PrepareItem item = prepare_item(p, turn, chunks);
+  // Loaded a turn before it is needed.
+  PrepareItem next = prepare_item(p, next_turn, chunks);
   uint32_t beta = 0;
   float a_log = 0.0F;
   {
@@ -167,10 +165,11 @@ __global__ void __launch_bounds__(PrepareShared<K>::kThreads, K == 128 ? 2 : 3) 
     // Addresses are cheap to form anew, but not to keep in registers from one chunk to the next.
     forget(thread);
     const Part<K> part(thread);
-    unsigned char* image = p.images + items.index() * I::kBytes;
-    items.advance();
-    const bool has_next = items.is_valid();
-    const PrepareItem next = has_next ? items.item(p) : item;
+    unsigned char* image = p.images + turn.index(heads) * I::kBytes;
+    const bool has_next = next_turn.chunk < chunks;
+    turn = next_turn;
+    next_turn.advance(step_chunks, heads);
+    const PrepareItem after_next = prepare_item(p, next_turn, chunks);
 
     float c[kFragments][8];
     sum_decays<K, kInputs>(
@@ -203,6 +202,10 @@ __global__ void __launch_bounds__(PrepareShared<K>::kThreads, K == 128 ? 2 : 3) 
     }
     sync_block();
 
+    if constexpr (kInputs == Inputs::Ready) {
+      copies_wait_for<1>();
+      sync_warp();
+    }
     prefetch_rows<K, kInputs>(p.in, next, part);
     write_factors<K>(shared, image + I::kDecay, p.in.scale, thread);
     Decayed decayed;
@@ -257,6 +260,7 @@ __global__ void __launch_bounds__(PrepareShared<K>::kThreads, K == 128 ? 2 : 3) 
       return;
     }
     item = next;
+    next = after_next;
   }
 #endif
 }

@@ -68,7 +68,7 @@ __device__ __forceinline__ void fetch_gates(const InputParams& in, const Prepare
   copies_commit();
 }
 
-// Queries and keys, and the first half of g.
+// Queries and keys; before them, as a group of its own, the first half of g.
 template <int K, Inputs kInputs>
 __device__ __forceinline__ void fetch_rows(const InputParams& in, const PrepareItem& item, uint32_t base, const Part<K>& part) {
   using S = PrepareShared<K>;
@@ -79,6 +79,7 @@ __device__ __forceinline__ void fetch_rows(const InputParams& in, const PrepareI
   const uint32_t to = base + part.offset();
   if constexpr (kInputs == Inputs::Ready) {
     fetch_piece<Swizzle::Decays>(to + S::kLeaving, in.g, token, in.g_stride, column, rows, part.lane);
+    copies_commit();
   }
   fetch_piece<Swizzle::Matrix>(to + S::kQueries, in.q, token, in.q_stride, column, rows, part.lane);
   fetch_piece<Swizzle::Matrix>(to + S::kKeys, in.k, token, in.k_stride, column, rows, part.lane);
