@@ -1,6 +1,6 @@
 // Checks and times the CUDA kernels of Kimi Delta Attention on a GPU. It needs nvcc alone:
 //   nvcc -gencode=arch=compute_90a,code=sm_90a -std=c++20 -O3 -I. tools/bench/kda_cuda_bench.cu -o kda_cuda_bench
-//   kda_cuda_bench check | small | time | segments | backward | unbounded | profile
+//   kda_cuda_bench check | small | flow | time | segments | backward | unbounded | profile
 // The reference is the recurrence of Kimi Linear, arXiv:2510.26692, eq. 1, token by token in double on the same inputs.
 #include "tools/bench/kda_cuda_reference.cuh"
 
@@ -126,8 +126,7 @@ void check_backward(const char* name, const std::vector<int64_t>& lengths, int64
 }
 
 // A document alone and packed behind another, and a longer one with the same beginning: the same bits.
-void check_bits(int64_t dim) {
-  const int64_t heads = 2;
+void check_bits(int64_t dim, int64_t heads) {
   const Problem alone({700}, heads, dim, Kind::Usual);
   const Problem packed({700, 333}, heads, dim, Kind::Usual);
   const Problem longer({1033}, heads, dim, Kind::Usual);
@@ -145,7 +144,30 @@ void check_bits(int64_t dim) {
   const std::vector<uint16_t> z = c.o.host();
   const bool right = std::equal(x.begin(), x.end(), y.begin()) && std::equal(x.begin(), x.end(), z.begin());
   all_right = all_right && right;
-  std::printf("bits alone, packed, longer d %d: %s\n", static_cast<int>(dim), right ? "equal" : "DIFFERENT");
+  std::printf("bits alone, packed, longer d %d H %d: %s\n", static_cast<int>(dim), static_cast<int>(heads), right ? "equal" : "DIFFERENT");
+}
+
+// Chunks prepared beside the walk or before it: the same bits, as long as values stay in the range of row_scale.cuh.
+void check_flow() {
+  for (const Kind kind : {Kind::Usual, Kind::Raw}) {
+    const Problem p({5000, 70, 0, 1, 2100}, 96, 128, kind);
+    ForwardRun steps(p, kda::Products::Warpgroup);
+    steps.args.schedule = kda::Schedule::Steps;
+    steps();
+    ForwardRun flow(p, kda::Products::Warpgroup);
+    flow();
+    require(cudaDeviceSynchronize(), "flow");
+    const std::vector<uint16_t> expected = steps.o.host();
+    bool right = flow.o.host() == expected && flow.final_state.host() == steps.final_state.host();
+    for (int i = 0; i < 20; ++i) {
+      flow.o.poison();
+      flow();
+      require(cudaDeviceSynchronize(), "flow");
+      right = right && flow.o.host() == expected;
+    }
+    all_right = all_right && right;
+    std::printf("bits of both schedules, %s: %s\n", kKindNames[static_cast<int>(kind)], right ? "equal" : "DIFFERENT");
+  }
 }
 
 template <class Fn>
@@ -177,6 +199,14 @@ template <int D>
 void time_parts(const ForwardRun& run) {
   const kda::ForwardPlan<D> plan(run.args);
   const double tables = median_ms([&] { require(plan.tables(0), "tables"); }, 11);
+  if (plan.uses_flow()) {
+    std::printf("   tables %.3f", tables);
+    for (const int walkers : {24, 28, 32, 36, 40, 48}) {
+      const double ms = median_ms([&] { require(plan.tables(0), "tables"); require(plan.flow(0, walkers), "flow"); }, 11);
+      std::printf(" %d: %.3f", walkers, ms);
+    }
+    return;
+  }
   const double prepare = median_ms([&] { require(plan.prepare(0), "prepare"); }, 11);
   double transfer = 0;
   if (plan.has_segments()) {
@@ -259,8 +289,10 @@ void check_all() {
     for (const Kind kind : {Kind::Saturated, Kind::NoDecay, Kind::ParallelKeys, Kind::Raw}) {
       check_forward("1000 tokens", {1000}, 4, dim, kind);
     }
-    check_bits(dim);
+    check_bits(dim, 2);
   }
+  check_bits(128, 40);
+  check_flow();
   check_forward("8192 x 96", {8192}, 96, 128, Kind::Usual);
   check_forward("70000 x 4, segments", {70000}, 4, 128, Kind::Raw);
 }
@@ -284,6 +316,7 @@ void time_segments() {
 
 void time_all() {
   const auto wgmma = kda::Products::Warpgroup;
+  time_forward("8192", {8192}, 96, 128, Kind::Raw, wgmma, 1 << 29);
   time_forward("8192", {8192}, 96, 128, Kind::Usual, wgmma);
   time_forward("8192", {8192}, 96, 128, Kind::Usual, wgmma, 0, true);
   time_forward("8192", {8192}, 96, 128, Kind::Raw, wgmma);
@@ -345,6 +378,10 @@ int main(int argc, char** argv) {
   if (mode == "time") {
     time_all();
     return 0;
+  }
+  if (mode == "flow") {
+    check_flow();
+    return all_right ? 0 : 1;
   }
   if (mode == "segments") {
     time_segments();

@@ -49,7 +49,9 @@ int BackwardPlan<D>::tables(int error) const {
   const TablesParams p{.cu_seqlens = args_.in.cu_seqlens,
                        .documents = documents(),
                        .segments = rule_,
-                       .tables = workspace_.tables};
+                       .tables = workspace_.tables,
+                       .heads = heads(),
+                       .flow = {}};
   return launch(error, tables_kernel, 1, kTablesThreads, tables_shared_bytes(), args_.stream, p);
 }
 

@@ -8,6 +8,9 @@ template <int D>
 int forward_of(const ForwardArgs& args) {
   const ForwardPlan<D> plan(args);
   int error = plan.tables(0);
+  if (plan.uses_flow()) {
+    return plan.flow(error);
+  }
   error = plan.prepare(error);
   if (plan.has_segments()) {
     error = plan.transfer(error);

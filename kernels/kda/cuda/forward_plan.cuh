@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "kernels/kda/cuda/flow.cuh"
 #include "kernels/kda/cuda/kda_cuda.h"
 #include "kernels/kda/cuda/launch.cuh"
 #include "kernels/kda/cuda/prepare.cuh"
@@ -50,17 +51,28 @@ class ForwardPlan {
       : args_(args), rule_(segment_rule_of(args.sizes, args.segment_chunks)) {
     Cutter cutter(args.workspace);
     workspace_ = take_forward(cutter, args.sizes, rule_);
+    flow_ = take_flow(cutter, args.sizes);
+    if (uses_flow()) {
+      rule_ = kFlowSegments;
+    }
     if (args.saved != nullptr) {
       Cutter save_cutter(args.saved);
       saved_ = take_saved(save_cutter, args.sizes);
     }
   }
 
+  [[nodiscard]] bool uses_flow() const {
+    const bool is_wanted = args_.schedule == Schedule::Flow || (args_.schedule == Schedule::Auto && args_.sizes.heads >= kFlowHeads &&
+                                                                args_.segment_chunks == 0 && args_.products == Products::Warpgroup);
+    return D == 128 && is_wanted && has_flow(args_.sizes) && args_.in.gates == Gates::Bounded;
+  }
   [[nodiscard]] bool has_segments() const { return kda::cuda::has_segments(args_.sizes, rule_); }
   [[nodiscard]] int tables(int error) const;
   [[nodiscard]] int prepare(int error) const;
   [[nodiscard]] int transfer(int error) const;
   [[nodiscard]] int walk(int error) const;
+  // prepare and walk at once. walkers: 0: as many as suit the GPU.
+  [[nodiscard]] int flow(int error, int64_t walkers = 0) const;
 
  private:
   static constexpr int kGroups = D / 64;
@@ -73,6 +85,7 @@ class ForwardPlan {
   ForwardArgs args_;
   SegmentRule rule_;
   ForwardWorkspace workspace_{};
+  FlowTables flow_{};
   Saved saved_{};
 };
 
@@ -81,7 +94,9 @@ int ForwardPlan<D>::tables(int error) const {
   const TablesParams p{.cu_seqlens = args_.in.cu_seqlens,
                        .documents = static_cast<int>(args_.sizes.documents),
                        .segments = rule_,
-                       .tables = workspace_.tables};
+                       .tables = workspace_.tables,
+                       .heads = static_cast<int>(args_.sizes.heads),
+                       .flow = uses_flow() ? flow_ : FlowTables{}};
   return launch(error, tables_kernel, 1, kTablesThreads, tables_shared_bytes(), args_.stream, p);
 }
 
@@ -111,7 +126,9 @@ RecurrenceParams ForwardPlan<D>::params() const {
           .transfer_matrix = workspace_.transfer_matrix,
           .states = saved_.states,
           .residuals = saved_.residuals,
-          .factors = saved_.factors};
+          .factors = saved_.factors,
+          .flow = flow_,
+          .walkers = 0};
 }
 
 template <int D>
@@ -155,6 +172,38 @@ int ForwardPlan<D>::walk(int error) const {
     return halved ? walk_with<1, Walk::Training>(error) : walk_with<kGroups, Walk::Training>(error);
   }
   return halved ? walk_with<1, Walk::Output>(error) : walk_with<kGroups, Walk::Output>(error);
+}
+
+template <int D>
+int ForwardPlan<D>::flow(int error, int64_t walkers) const {
+  if constexpr (D == 128) {
+    // A multiprocessor that walks keeps three that prepare busy.
+#ifdef LH_EMULATE_CUDA
+    constexpr int64_t all = 8;
+#else
+    const int64_t all = multiprocessors();
+#endif
+    walkers = std::max<int64_t>(1, std::min({walkers > 0 ? walkers : all / 4, args_.sizes.heads, int64_t{kFlowMaxWalkers}}));
+    // Fewer teams than images: see flow.cuh.
+    const int64_t blocks = std::min(all, walkers * (kFlowDepth / FlowShared<D>::kTeams));
+    FlowParams p{.prepare = {.in = input_params(args_.in, args_.sizes),
+                             .tables = workspace_.tables,
+                             .documents = static_cast<int>(args_.sizes.documents),
+                             .images = workspace_.images},
+                 .walk = params()};
+    p.walk.walkers = static_cast<int>(walkers);
+    const auto start = [&](auto kernel) {
+      return launch<Blocks::Waiting>(error, kernel, blocks, FlowShared<D>::kThreads, FlowShared<D>::kBytes, args_.stream, p);
+    };
+    const bool raw = p.prepare.in.gate != nullptr;
+    if (args_.saved != nullptr) {
+      return raw ? start(flow_kernel<D, Inputs::Raw, Engine::Warpgroup, Walk::Training>)
+                 : start(flow_kernel<D, Inputs::Ready, Engine::Warpgroup, Walk::Training>);
+    }
+    return raw ? start(flow_kernel<D, Inputs::Raw, Engine::Warpgroup, Walk::Output>)
+               : start(flow_kernel<D, Inputs::Ready, Engine::Warpgroup, Walk::Output>);
+  }
+  return error;
 }
 
 }  // namespace longhaul::kda::cuda

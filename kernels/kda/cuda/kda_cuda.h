@@ -48,6 +48,10 @@ struct InputArrays {
   Gates gates = Gates::Bounded;          // unbounded ones are given as g
 };
 
+// How forward's steps follow each other: one after the other, or chunks prepared beside the walk (cuda/flow.cuh; 128 channels,
+// gates with a bound). Auto: beside it when there are heads enough.
+enum class Schedule : uint8_t { Auto, Steps, Flow };
+
 struct ForwardArgs {
   Sizes sizes;
   InputArrays in;
@@ -60,6 +64,7 @@ struct ForwardArgs {
   CUstream_st* stream = nullptr;
   int64_t segment_chunks = 0;            // chunks a block walks through; 0: chosen from the number of heads and the position
   Products products = Products::Warpgroup;
+  Schedule schedule = Schedule::Auto;
 };
 
 // q, k, g and beta of `in` as forward had them (raw inputs are not supported here). Gradients are [tokens, heads, head_dim]

@@ -11,8 +11,10 @@ struct CUstream_st;
 
 namespace longhaul::kda::cuda {
 
+enum class Blocks : uint8_t { Independent, Waiting };  // for each other
+
 // Returns a CUDA error code, 0 when all is well. `error` of an earlier launch is handed through, and nothing is started.
-template <class Params>
+template <Blocks kBlocks = Blocks::Independent, class Params>
 [[nodiscard]] int launch(int error, void (*kernel)(Params), int64_t blocks, int threads, int64_t shared_bytes,
                          CUstream_st* stream, const Params& params) {
   if (error != 0 || blocks == 0) {
@@ -20,8 +22,8 @@ template <class Params>
   }
 #ifdef LH_EMULATE_CUDA
   static_cast<void>(stream);
-  simt::launch(static_cast<unsigned>(blocks), static_cast<unsigned>(threads), static_cast<size_t>(shared_bytes),
-               [&] { kernel(params); });
+  constexpr auto start = kBlocks == Blocks::Waiting ? simt::launch_together : simt::launch;
+  start(static_cast<unsigned>(blocks), static_cast<unsigned>(threads), static_cast<size_t>(shared_bytes), [&] { kernel(params); });
   return 0;
 #else
   constexpr int64_t without_asking = 48 * 1024;

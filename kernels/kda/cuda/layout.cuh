@@ -95,6 +95,31 @@ struct SegmentRule {
   }
 };
 
+// A run of a segment's chunks of one head that a block walks along before it turns to another one (flow.cuh).
+struct FlowItem {
+  int32_t first_chunk;
+  int32_t chunks;   // at most kFlowChunks
+  int32_t segment;
+  int32_t head;
+  int32_t part;     // of the segment
+  int32_t is_last;  // of the segment
+};
+inline constexpr int kFlowChunks = 32;
+inline constexpr int kFlowDepth = 12;       // images between those who prepare and each one who walks
+inline constexpr int kFlowMaxWalkers = 64;
+
+// Device pointers into the workspace. Flags are 0 at first.
+struct FlowTables {
+  FlowItem* items;     // [items] parts of segments, first parts first
+  int32_t* flags;      // all that follow
+  int32_t* items_end;  // [1]
+  int32_t* ready;      // [kFlowDepth, walkers] 1 + the time of the chunk whose image is there
+  int32_t* taken;      // [walkers] times before this one need their images no more
+  int32_t* carried;    // [segments, heads, 2] parts of the segment that have left their state, by warpgroups
+  int64_t flag_count;
+  float* state;        // [segments, heads, V, K] S^T between parts
+};
+
 // Device pointers into the workspace.
 struct Tables {
   int32_t* document_chunks;    // [documents + 1] first chunk of each

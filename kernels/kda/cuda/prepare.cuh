@@ -14,26 +14,63 @@
 
 namespace longhaul::kda::cuda {
 
-// A block takes chunk and head `block`, then `block + blocks`, and so on.
+// What a group of warps does in a turn: a chunk and head, and the place of its image.
 struct PrepareTurn {
-  int chunk;
-  int head;
-
-  [[nodiscard]] __device__ __forceinline__ int64_t index(int heads) const { return static_cast<int64_t>(chunk) * heads + head; }
-  __device__ __forceinline__ void advance(int step_chunks, int heads) {
-    chunk += step_chunks;
-    head += static_cast<int>(grid_blocks()) - step_chunks * heads;
-    if (head >= heads) {
-      head -= heads;
-      ++chunk;
-    }
-  }
+  PrepareItem item;
+  int64_t image;
+  bool is_valid;
+  int time = 0;  // see flow.cuh
+  int walker = 0;
 };
-// The chunk's entry, or the last one's beyond the end: no condition stands before the load.
-[[nodiscard]] __device__ __forceinline__ PrepareItem prepare_item(const PrepareParams& p, const PrepareTurn& turn, int chunks) {
-  const ChunkEntry chunk = p.tables.chunks[min(turn.chunk, chunks - 1)];
-  return {static_cast<int>(chunk.first_token), chunk.rows, turn.head};
-}
+
+// All chunks and heads into their own images: a block takes `block`, then `block + blocks`, and so on.
+class AllTurns {
+ public:
+  static constexpr bool kPublishes = false;
+
+  explicit __device__ __forceinline__ AllTurns(const PrepareParams& p)
+      : p_(p),
+        chunks_(p.tables.document_chunks[p.documents]),
+        chunk_(block_index() / p.in.heads),
+        head_(block_index() % p.in.heads),
+        step_(static_cast<int>(grid_blocks()) / p.in.heads) {}
+
+  // Beyond the end the last chunk again: no condition stands before the load.
+  [[nodiscard]] __device__ __forceinline__ PrepareTurn next() {
+    const ChunkEntry chunk = p_.tables.chunks[min(chunk_, max(chunks_ - 1, 0))];
+    const int heads = p_.in.heads;
+    const PrepareTurn turn{{static_cast<int>(chunk.first_token), chunk.rows, head_},
+                           static_cast<int64_t>(chunk_) * heads + head_,
+                           chunk_ < chunks_};
+    chunk_ += step_;
+    head_ += static_cast<int>(grid_blocks()) - step_ * heads;
+    if (head_ >= heads) {
+      head_ -= heads;
+      ++chunk_;
+    }
+    return turn;
+  }
+  __device__ __forceinline__ void wait_for_image(const PrepareTurn&) const {}
+  __device__ __forceinline__ void publish(const PrepareTurn&) const {}
+
+ private:
+  const PrepareParams& p_;
+  int chunks_;
+  int chunk_;
+  int head_;
+  int step_;  // chunks that the blocks make up
+};
+
+// The warps that prepare a chunk together: their place in the block's shared memory, their named barriers.
+template <int K>
+struct PrepareTeam {
+  int index;
+
+  static constexpr int64_t kSharedBytes = round_up_to(PrepareShared<K>::kBytes, 1024);
+  [[nodiscard]] __device__ __forceinline__ unsigned char* shared() const { return dynamic_shared() + index * kSharedBytes; }
+  [[nodiscard]] __device__ __forceinline__ int barrier(int which) const { return 1 + 3 * index + which; }
+  __device__ __forceinline__ void sync() const { sync_named(barrier(0), PrepareShared<K>::kThreads); }
+};
 
 // Sums of the log-decays of the part's fragments along its tile, and the decays of the whole tile to shared memory. On the way,
 // when the first group of inputs has arrived and the last chunk's results have probably left, `fetch_rows` asks for the other
@@ -119,34 +156,25 @@ __device__ __forceinline__ void send_part(unsigned char* image, uint32_t base, c
   }
 }
 
-template <int K, Inputs kInputs>
-__global__ void __launch_bounds__(PrepareShared<K>::kThreads, K == 128 ? 2 : 3) prepare_kernel(const PrepareParams p) {
-#if LH_KDA_SM90A
+template <int K, Inputs kInputs, class Turns>
+__device__ __forceinline__ void prepare_chunks(const PrepareParams& p, Turns turns, PrepareTeam<K> team, int thread) {
   using S = PrepareShared<K>;
   using I = ChunkImage<K>;
-  constexpr int early_barrier = 1;
-  constexpr int inverse_barrier = 2;
-  int thread = thread_index();
-  unsigned char* shared = dynamic_shared();
+  unsigned char* shared = team.shared();
   const uint32_t base = shared_address(shared);
-  const int heads = p.in.heads;
-  const int chunks = p.tables.document_chunks[p.documents];
-  const int step_chunks = static_cast<int>(grid_blocks()) / heads;
-  PrepareTurn turn{block_index() / heads, block_index() % heads};
-  if (turn.chunk >= chunks) {
+  PrepareTurn now = turns.next();
+  if (!now.is_valid) {
     return;
   }
-  PrepareTurn next_turn = turn;
-  next_turn.advance(step_chunks, heads);
-  PrepareItem item = prepare_item(p, turn, chunks);
   // Loaded a turn before it is needed.
-  PrepareItem next = prepare_item(p, next_turn, chunks);
+  PrepareTurn next = turns.next();
+  PrepareTurn before{};
   uint32_t beta = 0;
   float a_log = 0.0F;
   {
     const Part<K> part(thread);
-    fetch_gates<K, kInputs>(p.in, item, base, part);
-    prefetch_rows<K, kInputs>(p.in, item, part);
+    fetch_gates<K, kInputs>(p.in, now.item, base, part);
+    prefetch_rows<K, kInputs>(p.in, now.item, part);
     for (int at = thread * 16; at < 2 * S::kSquare; at += S::kThreads * 16) {
       *reinterpret_cast<uint4*>(shared + S::kSolve + at) = make_uint4(0, 0, 0, 0);
     }
@@ -154,60 +182,65 @@ __global__ void __launch_bounds__(PrepareShared<K>::kThreads, K == 128 ? 2 : 3) 
       Triangle::write(reinterpret_cast<uint4*>(shared + S::kTriangle), thread);
     }
     if (thread < kChunk) {
-      beta = fetch_beta<kInputs>(p.in, item, thread);
+      beta = fetch_beta<kInputs>(p.in, now.item, thread);
     }
     if constexpr (kInputs == Inputs::Raw) {
-      a_log = GateCurve::fetch_a_log(p.in, item.head);
+      a_log = GateCurve::fetch_a_log(p.in, now.item.head);
     }
-    sync_block();
+    team.sync();
   }
   while (true) {
     // Addresses are cheap to form anew, but not to keep in registers from one chunk to the next.
     forget(thread);
     const Part<K> part(thread);
-    unsigned char* image = p.images + turn.index(heads) * I::kBytes;
-    const bool has_next = next_turn.chunk < chunks;
-    turn = next_turn;
-    next_turn.advance(step_chunks, heads);
-    const PrepareItem after_next = prepare_item(p, next_turn, chunks);
+    unsigned char* image = p.images + now.image * I::kBytes;
+    const PrepareTurn after_next = turns.next();
 
     float c[kFragments][8];
     sum_decays<K, kInputs>(
-        c, p, item, a_log, shared, base, part,
+        c, p, now.item, a_log, shared, base, part,
         [&] {
           if (part.lane == 0) {
-            bulk_store_wait();
+            if constexpr (Turns::kPublishes) {
+              bulk_store_done();
+              fence_all_proxies();
+            } else {
+              bulk_store_wait();
+            }
           }
           sync_warp();
-          fetch_rows<K, kInputs>(p.in, item, base, part);
+          fetch_rows<K, kInputs>(p.in, now.item, base, part);
         },
         [&] {
-          if (has_next) {
-            fetch_gates<K, kInputs>(p.in, next, base, part);
+          if (next.is_valid) {
+            fetch_gates<K, kInputs>(p.in, next.item, base, part);
           } else {
             copies_commit();
           }
         });
     if constexpr (kInputs == Inputs::Raw) {
-      a_log = GateCurve::fetch_a_log(p.in, next.head);
-    }
-    if constexpr (kInputs == Inputs::Raw) {
+      a_log = GateCurve::fetch_a_log(p.in, next.item.head);
       sum_squares<K>(shared, base, part);
     }
     if (thread < kChunk) {
-      const float value = beta_of<kInputs>(beta);
-      reinterpret_cast<float*>(shared + S::kBeta)[thread] = value;
-      reinterpret_cast<float*>(image + I::kBeta)[thread] = value;
-      beta = fetch_beta<kInputs>(p.in, next, thread);
+      reinterpret_cast<float*>(shared + S::kBeta)[thread] = beta_of<kInputs>(beta);
+      beta = fetch_beta<kInputs>(p.in, next.item, thread);
     }
-    sync_block();
+    team.sync();
 
+    if (thread == 0) {
+      // In this order: the image may be in use until others have got the one before.
+      if (before.is_valid) {
+        turns.publish(before);
+      }
+      turns.wait_for_image(now);
+    }
     if constexpr (kInputs == Inputs::Ready) {
       copies_wait_for<1>();
       sync_warp();
     }
-    prefetch_rows<K, kInputs>(p.in, next, part);
-    write_factors<K>(shared, image + I::kDecay, p.in.scale, thread);
+    prefetch_rows<K, kInputs>(p.in, next.item, part);
+    write_factors<K>(shared, p.in.scale, thread);
     Decayed decayed;
     DiagonalSums sums;
     {
@@ -222,14 +255,17 @@ __global__ void __launch_bounds__(PrepareShared<K>::kThreads, K == 128 ? 2 : 3) 
     if (part.slab() > 0) {
       hand_on_sums(sums, shared, part);
     }
-    sync_block();
+    team.sync();
 
+    if (thread >= S::kThreads - kChunk) {
+      write_rest<K>(image, shared, thread - (S::kThreads - kChunk));
+    }
     if (part.slab() == 0) {
       if constexpr (S::kSlabs > 1) {
         add_handed_on(sums, shared, part);
       }
       finish_diagonal(sums, shared, base, p.in.scale, part);
-      sync_named(early_barrier, 32 * kTiles);
+      sync_named(team.barrier(1), 32 * kTiles);
     }
     if (part.warp < kDiagonalThreads / 32) {
       invert_diagonal<S>(shared, thread / kTile, thread % kTile);
@@ -239,29 +275,43 @@ __global__ void __launch_bounds__(PrepareShared<K>::kThreads, K == 128 ? 2 : 3) 
       }
     }
     fence_async_proxy();
-    sync_block();
+    team.sync();
 
     write_decayed(decayed, shared, base, part);
     send_part(image, base, part);
     const int worker = part.warp - (S::kWarps - kInvertWarps);
     if (worker >= 0) {
-      invert_lower(base, part, worker, inverse_barrier);
+      invert_lower(base, part, worker, team.barrier(2));
       fence_async_proxy();
-      sync_named(inverse_barrier, 32 * kInvertWarps);
+      sync_named(team.barrier(2), 32 * kInvertWarps);
       if (worker == 0 && part.lane == 0) {
         bulk_store(image + I::kSolve, base + S::kSolve, 2 * S::kSquare);
         bulk_store_commit();
       }
     }
-    if (!has_next) {
-      if (part.lane == 0) {
-        bulk_store_wait();
-      }
-      return;
+    if (!next.is_valid) {
+      break;
     }
-    item = next;
+    before = now;
+    now = next;
     next = after_next;
   }
+  if (thread % 32 == 0) {
+    bulk_store_done();
+    fence_all_proxies();
+  }
+  if constexpr (Turns::kPublishes) {
+    team.sync();
+    if (thread == 0) {
+      turns.publish(now);
+    }
+  }
+}
+
+template <int K, Inputs kInputs>
+__global__ void __launch_bounds__(PrepareShared<K>::kThreads, K == 128 ? 2 : 3) prepare_kernel(const PrepareParams p) {
+#if LH_KDA_SM90A
+  prepare_chunks<K, kInputs>(p, AllTurns(p), PrepareTeam<K>{0}, thread_index());
 #endif
 }
 

@@ -174,9 +174,9 @@ __device__ __forceinline__ void lower_pair(unsigned char* shared, uint32_t base,
   put_tile(base + S::kScores, scores, row, column, lane);
 }
 
-// Decays between tiles, of two channels a thread, from the decays of the tiles; that of the whole chunk goes to the image.
+// Decays between tiles, of two channels a thread, from the decays of the tiles.
 template <int K>
-__device__ __forceinline__ void write_factors(unsigned char* shared, unsigned char* chunk_decay, float scale, int thread) {
+__device__ __forceinline__ void write_factors(unsigned char* shared, float scale, int thread) {
   using S = PrepareShared<K>;
   const int tile = thread / (K / 2);
   const int channel = thread % (K / 2) * 2;
@@ -193,9 +193,7 @@ __device__ __forceinline__ void write_factors(unsigned char* shared, unsigned ch
   const float2 one = make_float2(1.0F, 1.0F);
   // A warp has one tile.
   if (tile == 0) {
-    const float2 after = times(times(total(1), total(2)), total(3));
-    write(one, after);
-    *reinterpret_cast<float2*>(chunk_decay + channel * 4) = times(total(0), after);
+    write(one, times(times(total(1), total(2)), total(3)));
   } else if (tile == 1) {
     write(total(0), times(total(2), total(3)));
     write_between(total(1));
@@ -206,6 +204,26 @@ __device__ __forceinline__ void write_factors(unsigned char* shared, unsigned ch
     const float2 between = times(total(1), total(2));
     write(times(total(0), between), one);
     write_between(between);
+  }
+}
+
+// The small parts of the image: beta, and the decay of the whole chunk. By 64 threads.
+template <int K>
+__device__ __forceinline__ void write_rest(unsigned char* image, const unsigned char* shared, int thread) {
+  using S = PrepareShared<K>;
+  using I = ChunkImage<K>;
+  static_assert(K / 2 <= kChunk);
+  reinterpret_cast<float*>(image + I::kBeta)[thread] = reinterpret_cast<const float*>(shared + S::kBeta)[thread];
+  if (thread < K / 2) {
+    const unsigned char* totals = shared + S::kTotals + thread * 8;
+    float2 decay = read_float2(totals + 3 * K * 4);
+#pragma unroll
+    for (int t = 2; t >= 0; --t) {
+      const float2 total = read_float2(totals + t * K * 4);
+      decay.x *= total.x;
+      decay.y *= total.y;
+    }
+    *reinterpret_cast<float2*>(image + I::kDecay + thread * 8) = decay;
   }
 }
 

@@ -295,6 +295,28 @@ __device__ __forceinline__ void bulk_store_commit() { asm volatile("cp.async.bul
 // Until the stores have read their shared memory.
 __device__ __forceinline__ void bulk_store_wait() { asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory"); }
 
+// Until the stores have reached global memory.
+__device__ __forceinline__ void bulk_store_done() { asm volatile("cp.async.bulk.wait_group 0;" ::: "memory"); }
+
+// Flags in global memory between blocks: what a thread wrote before it stores a flag is there for who has read the flag.
+__device__ __forceinline__ void store_flag(int32_t* flag, int32_t value) {
+  asm volatile("fence.acq_rel.gpu;\nst.release.gpu.global.s32 [%0], %1;" ::"l"(flag), "r"(value) : "memory");
+}
+[[nodiscard]] __device__ __forceinline__ int32_t load_flag(const int32_t* flag) {
+  int32_t value;
+  asm volatile("ld.acquire.gpu.global.s32 %0, [%1];" : "=r"(value) : "l"(flag) : "memory");
+  return value;
+}
+__device__ __forceinline__ void wait_flag(const int32_t* flag, int32_t at_least) {
+  while (load_flag(flag) < at_least) {
+    __nanosleep(40);
+  }
+}
+// What another block wrote while this one was running: not from the first-level cache.
+[[nodiscard]] __device__ __forceinline__ float2 load_shared_between_blocks(const float* p) { return __ldcg(reinterpret_cast<const float2*>(p)); }
+// Orders what was read or written in the ordinary way and by the copy engine, in global memory too.
+__device__ __forceinline__ void fence_all_proxies() { asm volatile("fence.proxy.async;" ::: "memory"); }
+
 }  // namespace longhaul::kda::cuda
 
 #endif  // LH_EMULATE_CUDA

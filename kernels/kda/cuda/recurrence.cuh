@@ -20,6 +20,9 @@ namespace longhaul::kda::cuda {
 // values.
 enum class Walk : uint8_t { Output, Training, Transfer };
 
+// Where images come from: each from its own place when all are there, or from those of flow.cuh as they are made.
+enum class Feeding : uint8_t { Stored, Flowing };
+
 struct RecurrenceParams {
   Tables tables;
   int documents;
@@ -37,6 +40,18 @@ struct RecurrenceParams {
   unsigned char* states;       // Training: panels [V, K] of S^T entering each chunk, [chunks, heads] (walk_stages.cuh)
   unsigned char* residuals;    // Training: panels [64, V] of Vt, [chunks, heads]
   float* factors;              // Training: [chunks, heads, V]
+  FlowTables flow;             // Flowing
+  int walkers;                 // Flowing
+};
+
+// Where a block stands in its ring of stages and, Flowing, among the images that are made for it.
+struct WalkPlace {
+  int step = 0;          // chunks that have passed
+  int time = 0;          // of the part's first chunk
+  int part = 0;          // of the segment
+  bool is_last = true;   // part of the segment
+  int walker = 0;
+  int last_time = -1;    // of the chunk before
 };
 
 template <int K, int kGroups>
@@ -71,7 +86,7 @@ __device__ __forceinline__ void stage_rows(TokenRows to, const float (&d)[32], c
   }
 }
 
-template <int K, int V, int kGroups, Engine kEngine, Walk kWalk>
+template <int K, int V, int kGroups, Engine kEngine, Walk kWalk, Feeding kFeeding = Feeding::Stored>
 class Recurrence {
  public:
   using S = RecurrenceShared<K, kGroups>;
@@ -85,8 +100,8 @@ class Recurrence {
     segment_.chunks -= skipped;
   }
 
-  __device__ __forceinline__ void feed(Ring ring, int thread) const;
-  __device__ __forceinline__ void compute(Ring ring, int thread);
+  __device__ __forceinline__ void feed(Ring ring, int thread, WalkPlace& place) const;
+  __device__ __forceinline__ void compute(Ring ring, int thread, WalkPlace& place);
 
  private:
   [[nodiscard]] __device__ __forceinline__ bool is_matrix() const {
@@ -109,9 +124,9 @@ class Recurrence {
       }
     }
   }
-  __device__ __forceinline__ void load_state(float (&s)[K / 2], int warp, int lane) const;
-  __device__ __forceinline__ void store_state(const float (&s)[K / 2], int warp, int lane) const;
-  __device__ __forceinline__ void write_rows(int step, int thread) const;
+  __device__ __forceinline__ void load_state(float (&s)[K / 2], int warp, int lane, const WalkPlace& place) const;
+  __device__ __forceinline__ void store_state(const float (&s)[K / 2], int warp, int lane, const WalkPlace& place) const;
+  __device__ __forceinline__ void write_rows(int turn, int thread) const;
 
   const RecurrenceParams& p_;
   SegmentEntry segment_;
@@ -122,32 +137,69 @@ class Recurrence {
   RowScale scale_;
 };
 
-template <int K, int V, int kGroups, Engine kEngine, Walk kWalk>
-__device__ __forceinline__ void Recurrence<K, V, kGroups, kEngine, kWalk>::feed(Ring ring, int thread) const {
+template <int K, int V, int kGroups, Engine kEngine, Walk kWalk, Feeding kFeeding>
+__device__ __forceinline__ void Recurrence<K, V, kGroups, kEngine, kWalk, kFeeding>::feed(Ring ring, int thread, WalkPlace& place) const {
   unsigned char* shared = dynamic_shared();
   const uint32_t base = shared_address(shared);
   const int first_column = head_ * V + part_ * S::kColumns;
   for (int step = 0; step < segment_.chunks; ++step) {
     const ChunkEntry chunk = p_.tables.chunks[segment_.first_chunk + step];
-    const int stage = step % kStages;
+    const int stage = place.step % kStages;
     const uint32_t to = base + static_cast<uint32_t>(stage * S::kStage);
-    ring.wait_empty(step);
+    ring.wait_empty(place.step);
+    int64_t image = 0;
+    if constexpr (kFeeding == Feeding::Flowing) {
+      const int time = place.time + step;
+      image = static_cast<int64_t>(time % kFlowDepth) * p_.walkers + place.walker;
+      if (thread == 0) {
+        // The image of the chunk before may still be on its way. Where times were left out, whoever waits for one of them waits
+        // for all before this one.
+        const bool follows = time == place.last_time + 1;
+        if (!follows && place.step > 0) {
+          ring.wait_full(place.step - 1);
+        }
+        store_flag(p_.flow.taken + place.walker, follows ? time - 1 : time);
+        wait_flag(p_.flow.ready + image, time + 1);
+        fence_all_proxies();
+      }
+      place.last_time = time;
+    } else {
+      image = image_index(step);
+    }
     if (thread == 0) {
       *reinterpret_cast<ChunkEntry*>(shared + S::kEntries + stage * static_cast<int>(sizeof(ChunkEntry))) = chunk;
       mbarrier_arrive_expect(ring.full(stage), I::kBytes);
-      bulk_load(to + S::kImage, p_.images + image_index(step) * I::kBytes, I::kBytes, ring.full(stage));
+      bulk_load(to + S::kImage, p_.images + image * I::kBytes, I::kBytes, ring.full(stage));
     }
     if (!is_matrix()) {
       load_token_rows<S::kColumns>({to + S::kValues}, p_.v + chunk.first_token * p_.v_stride + first_column,
                                    p_.v_stride, chunk.rows, thread);
     }
     copies_arrive(ring.full(stage));
+    ++place.step;
   }
 }
 
-template <int K, int V, int kGroups, Engine kEngine, Walk kWalk>
-__device__ __forceinline__ void Recurrence<K, V, kGroups, kEngine, kWalk>::load_state(float (&s)[K / 2], int warp,
-                                                                                      int lane) const {
+template <int K, int V, int kGroups, Engine kEngine, Walk kWalk, Feeding kFeeding>
+__device__ __forceinline__ void Recurrence<K, V, kGroups, kEngine, kWalk, kFeeding>::load_state(float (&s)[K / 2], int warp, int lane,
+                                                                                                const WalkPlace& place) const {
+  if constexpr (kFeeding == Feeding::Flowing) {
+    if (place.part > 0) {
+      const int group = warp / 4;
+      if (warp % 4 == 0 && lane == 0) {
+        wait_flag(p_.flow.carried + (static_cast<int64_t>(segment_index_) * p_.heads + head_) * 2 + group, place.part);
+      }
+      sync_named(1 + group, 128);
+      const float* from = p_.flow.state + state_offset() + group * 64 * K;
+#pragma unroll
+      for (int i = 0; i < K / 2; i += 2) {
+        const float2 pair = load_shared_between_blocks(from + register_row(i, warp, lane) * K + register_column(i, lane));
+        s[i] = pair.x;
+        s[i + 1] = pair.y;
+      }
+      return;
+    }
+  }
   const int first_row = part_ * S::kColumns + warp / 4 * 64;
   const float* given = segment_.position == 0 && !forgets_ ? p_.initial_state : nullptr;
   const int64_t given_at = (static_cast<int64_t>(segment_.document) * p_.heads + head_) * K * V;
@@ -169,9 +221,25 @@ __device__ __forceinline__ void Recurrence<K, V, kGroups, kEngine, kWalk>::load_
   }
 }
 
-template <int K, int V, int kGroups, Engine kEngine, Walk kWalk>
-__device__ __forceinline__ void Recurrence<K, V, kGroups, kEngine, kWalk>::store_state(const float (&s)[K / 2], int warp,
-                                                                                       int lane) const {
+template <int K, int V, int kGroups, Engine kEngine, Walk kWalk, Feeding kFeeding>
+__device__ __forceinline__ void Recurrence<K, V, kGroups, kEngine, kWalk, kFeeding>::store_state(const float (&s)[K / 2], int warp, int lane,
+                                                                                                 const WalkPlace& place) const {
+  if constexpr (kFeeding == Feeding::Flowing) {
+    if (!place.is_last) {
+      const int group = warp / 4;
+      float* to = p_.flow.state + state_offset() + group * 64 * K;
+#pragma unroll
+      for (int i = 0; i < K / 2; i += 2) {
+        *reinterpret_cast<float2*>(to + register_row(i, warp, lane) * K + register_column(i, lane)) =
+            make_float2(s[i] * scale_.back[i / 2 % 2], s[i + 1] * scale_.back[i / 2 % 2]);
+      }
+      sync_named(1 + group, 128);
+      if (warp % 4 == 0 && lane == 0) {
+        store_flag(p_.flow.carried + (static_cast<int64_t>(segment_index_) * p_.heads + head_) * 2 + group, place.part + 1);
+      }
+      return;
+    }
+  }
   const int first_row = part_ * S::kColumns + warp / 4 * 64;
   if constexpr (kWalk == Walk::Transfer) {
     float* to = is_matrix() ? p_.transfer_matrix + (static_cast<int64_t>(segment_index_) * p_.heads + head_) * K * K - V * K
@@ -194,11 +262,11 @@ __device__ __forceinline__ void Recurrence<K, V, kGroups, kEngine, kWalk>::store
 }
 
 // The warpgroup's staged 64 columns of outputs to global memory, 16 bytes a thread.
-template <int K, int V, int kGroups, Engine kEngine, Walk kWalk>
-__device__ __forceinline__ void Recurrence<K, V, kGroups, kEngine, kWalk>::write_rows(int step, int thread) const {
+template <int K, int V, int kGroups, Engine kEngine, Walk kWalk, Feeding kFeeding>
+__device__ __forceinline__ void Recurrence<K, V, kGroups, kEngine, kWalk, kFeeding>::write_rows(int turn, int thread) const {
   unsigned char* shared = dynamic_shared();
   const auto& chunk =
-      *reinterpret_cast<const ChunkEntry*>(shared + S::kEntries + step % kStages * static_cast<int>(sizeof(ChunkEntry)));
+      *reinterpret_cast<const ChunkEntry*>(shared + S::kEntries + turn % kStages * static_cast<int>(sizeof(ChunkEntry)));
   const int group = thread / 128;
   const int column = group * 64 + thread % 8 * 8;  // in the block
   uint16_t* o = p_.o + chunk.first_token * p_.o_stride + static_cast<int64_t>(head_) * V + part_ * S::kColumns + column;
@@ -212,8 +280,8 @@ __device__ __forceinline__ void Recurrence<K, V, kGroups, kEngine, kWalk>::write
   }
 }
 
-template <int K, int V, int kGroups, Engine kEngine, Walk kWalk>
-__device__ __forceinline__ void Recurrence<K, V, kGroups, kEngine, kWalk>::compute(Ring ring, int thread) {
+template <int K, int V, int kGroups, Engine kEngine, Walk kWalk, Feeding kFeeding>
+__device__ __forceinline__ void Recurrence<K, V, kGroups, kEngine, kWalk, kFeeding>::compute(Ring ring, int thread, WalkPlace& place) {
   constexpr bool writes = kWalk != Walk::Transfer;
   constexpr bool saves = kWalk == Walk::Training;
   const int warp = thread / 32;
@@ -225,7 +293,7 @@ __device__ __forceinline__ void Recurrence<K, V, kGroups, kEngine, kWalk>::compu
   const WalkStages<K> stages{base + static_cast<uint32_t>(S::kState + group * WalkStages<K>::kStateBytes),
                              base + static_cast<uint32_t>(S::kResidual + group * WalkStages<K>::kSlabBytes)};
   float s[K / 2];
-  load_state(s, warp, lane);
+  load_state(s, warp, lane, place);
   for (int step = 0; step < segment_.chunks; ++step) {
     if constexpr (saves) {
       if (thread % 128 == 0) {
@@ -233,7 +301,9 @@ __device__ __forceinline__ void Recurrence<K, V, kGroups, kEngine, kWalk>::compu
       }
       sync_named(1 + group, 128);
     }
-    const int stage = step % kStages * S::kStage;
+    const int turn = place.step;
+    ++place.step;
+    const int stage = turn % kStages * S::kStage;
     const uint32_t image = base + static_cast<uint32_t>(stage);
     const auto panel = [&](int at) {
       return Panel{image + static_cast<uint32_t>(at), kChunk, (image >> 4) + static_cast<uint32_t>(at >> 4)};
@@ -247,7 +317,7 @@ __device__ __forceinline__ void Recurrence<K, V, kGroups, kEngine, kWalk>::compu
     const auto* decay = reinterpret_cast<const float*>(shared + stage + I::kDecay);
     const auto* beta = reinterpret_cast<const float*>(shared + stage + I::kBeta);
 
-    ring.wait_full(step);
+    ring.wait_full(turn);
     uint32_t sb[K / 16][4];
 #pragma unroll
     for (int k = 0; k < K / 16; ++k) {
@@ -365,7 +435,7 @@ __device__ __forceinline__ void Recurrence<K, V, kGroups, kEngine, kWalk>::compu
         fence_async_proxy();
       }
       sync_named(1 + group, 128);
-      write_rows(step, thread);
+      write_rows(turn, thread);
       if (saves && thread % 128 == 0) {
         stages.write(p_.states + image_index(step) * panel_bytes(V, K), p_.residuals + image_index(step) * panel_bytes(kChunk, V),
                      part_ * S::kColumns + group * 64, V);
@@ -378,10 +448,10 @@ __device__ __forceinline__ void Recurrence<K, V, kGroups, kEngine, kWalk>::compu
       hold_all<kEngine>(vb[n]);
     }
     if (lane == 0) {
-      mbarrier_arrive(ring.empty(step % kStages));
+      mbarrier_arrive(ring.empty(turn % kStages));
     }
   }
-  store_state(s, warp, lane);
+  store_state(s, warp, lane, place);
   if (saves && thread % 128 == 0) {
     bulk_store_wait();
   }
@@ -416,16 +486,17 @@ __global__ void __launch_bounds__(RecurrenceShared<K, kGroups>::kThreads, 1) rec
   }
   sync_block();
   Recurrence<K, V, kGroups, kEngine, kWalk> walk(p, segment, segment_index, head, part, skipped);
+  WalkPlace place;
   if (thread >= 128 * kGroups) {
     if constexpr (S::kTrades) {
       fewer_registers<S::kFeedRegisters>();
     }
-    walk.feed(ring, thread - 128 * kGroups);
+    walk.feed(ring, thread - 128 * kGroups, place);
   } else {
     if constexpr (S::kTrades) {
       more_registers<S::kComputeRegisters>();
     }
-    walk.compute(ring, thread);
+    walk.compute(ring, thread, place);
   }
 #endif
 }

@@ -29,13 +29,61 @@ struct TablesParams {
   int documents;
   SegmentRule segments;
   Tables tables;
+  int heads;
+  FlowTables flow;  // absent items: not wanted
 };
+
+// Lists the parts of all segments, which `order` has by length: rank r of a part's segments is rank r of the part before.
+// `first`: [kFlowParts + 1] in shared memory.
+inline constexpr int kFlowParts = 1024;
+static __device__ void list_flow_items(const TablesParams& p, int segments, int32_t* first, int thread, int threads) {
+  const Tables& tables = p.tables;
+  const int longest = tables.segments[tables.order[0]].chunks;
+  const int parts = max(1, (longest + kFlowChunks - 1) / kFlowChunks);
+  for (int part = thread; part < parts; part += threads) {
+    int low = 0;  // segments that reach into the part; all into the first
+    int high = segments;
+    while (low < high) {
+      const int middle = (low + high) / 2;
+      if (part == 0 || tables.segments[tables.order[middle]].chunks > part * kFlowChunks) {
+        low = middle + 1;
+      } else {
+        high = middle;
+      }
+    }
+    first[part + 1] = low * p.heads;
+  }
+  sync_block();
+  if (thread == 0) {
+    first[0] = 0;
+    for (int part = 0; part < parts; ++part) {
+      first[part + 1] += first[part];
+    }
+    *p.flow.items_end = first[parts];
+  }
+  sync_block();
+  for (int i = thread; i < first[parts]; i += threads) {
+    const int part = find_document(first, parts, i);
+    const int rank = i - first[part];
+    const int index = tables.order[rank / p.heads];
+    const SegmentEntry segment = tables.segments[index];
+    const int start = part * kFlowChunks;
+    const int left = segment.chunks - start;
+    p.flow.items[i] = FlowItem{segment.first_chunk + start, min(left, kFlowChunks), index, rank % p.heads, part, left <= kFlowChunks ? 1 : 0};
+  }
+}
 
 // One block. A document of no tokens has no chunk but one segment, which carries its state through.
 static __global__ void __launch_bounds__(kTablesThreads) tables_kernel(const TablesParams p) {
   auto* sums = reinterpret_cast<int32_t*>(dynamic_shared());  // [2, 2, threads], then lengths [kSortedSegments]
   const int t = thread_index();
   const int threads = block_threads();
+  if (p.flow.items != nullptr) {
+    for (int64_t i = t; i < p.flow.flag_count; i += threads) {
+      p.flow.flags[i] = 0;
+    }
+    sync_block();
+  }
   int chunks_before = 0;
   int segments_before = 0;
   for (int start = 0; start < p.documents; start += threads) {
@@ -104,6 +152,10 @@ static __global__ void __launch_bounds__(kTablesThreads) tables_kernel(const Tab
       rank += before ? 1 : 0;
     }
     p.tables.order[rank] = s;
+  }
+  if (p.flow.items != nullptr) {
+    sync_block();
+    list_flow_items(p, segments_before, sums, t, threads);
   }
 }
 

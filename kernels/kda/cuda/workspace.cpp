@@ -6,6 +6,7 @@ namespace longhaul::kda::cuda {
 int64_t forward_workspace_bytes(const Sizes& sizes, int64_t segment_chunks) {
   Cutter cutter(nullptr);
   static_cast<void>(take_forward(cutter, sizes, segment_rule_of(sizes, segment_chunks)));
+  static_cast<void>(take_flow(cutter, sizes));
   return cutter.used();
 }
 

@@ -1,6 +1,7 @@
 // Where things lie in the caller's workspace and in the saved buffer. Pure arithmetic.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 
 #include "kernels/kda/cuda/kda_cuda.h"
@@ -75,10 +76,41 @@ struct ForwardWorkspace {
   const int64_t segments = max_segments(s, rule);
   const int64_t states = has_segments(s, rule) ? segments * s.heads * s.head_dim * s.head_dim : 0;
   return {.tables = take_tables(cutter, s, segments),
-          .images = cutter.take<unsigned char>(max_chunks(s) * s.heads * image_bytes(s)),
+          .images = cutter.take<unsigned char>(std::max<int64_t>(max_chunks(s), kFlowDepth) * s.heads * image_bytes(s)),
           .reach = cutter.take<int32_t>(segments * s.heads),
           .leaving_state = cutter.take<float>(states),
           .transfer_matrix = cutter.take<float>(states)};
+}
+
+// See flow.cuh: for which sizes it is used, with which segments.
+inline constexpr int64_t kFlowHeads = 32;
+inline constexpr SegmentRule kFlowSegments{1 << 30, 1 << 30};
+[[nodiscard]] inline int64_t flow_items(const Sizes& s) {
+  return (max_chunks(s) / kFlowChunks + max_segments(s, kFlowSegments)) * s.heads;
+}
+[[nodiscard]] inline bool has_flow(const Sizes& s) {
+  constexpr int64_t sorted_segments = 2048;  // as tables.cuh sorts them
+  constexpr int64_t parts = 1024;
+  return s.head_dim == 128 && max_segments(s, kFlowSegments) <= sorted_segments && max_chunks(s) / kFlowChunks < parts;
+}
+[[nodiscard]] inline FlowTables take_flow(Cutter& cutter, const Sizes& s) {
+  if (!has_flow(s)) {
+    return {};
+  }
+  const int64_t segments = max_segments(s, kFlowSegments);
+  const int64_t ready = int64_t{kFlowDepth} * kFlowMaxWalkers;
+  const int64_t count = 1 + ready + kFlowMaxWalkers + segments * s.heads * 2;
+  auto* items = cutter.take<FlowItem>(flow_items(s));
+  auto* flags = cutter.take<int32_t>(count);
+  const auto at = [&](int64_t offset) { return flags == nullptr ? nullptr : flags + offset; };
+  return {.items = items,
+          .flags = flags,
+          .items_end = flags,
+          .ready = at(1),
+          .taken = at(1 + ready),
+          .carried = at(1 + ready + kFlowMaxWalkers),
+          .flag_count = count,
+          .state = cutter.take<float>(segments * s.heads * s.head_dim * s.head_dim)};
 }
 
 // See walk_stages.cuh.

@@ -393,5 +393,19 @@ inline void bulk_store(void* to, uint32_t from_shared, uint32_t bytes) {
 }
 inline void bulk_store_commit() {}
 inline void bulk_store_wait() {}
+inline void bulk_store_done() {}
+
+inline void store_flag(int32_t* flag, int32_t value) {
+  *flag = value;
+  simt::note_event();
+}
+inline int32_t load_flag(const int32_t* flag) { return *flag; }
+inline void wait_flag(const int32_t* flag, int32_t at_least) {
+  while (*flag < at_least) {
+    simt::yield();
+  }
+}
+inline float2 load_shared_between_blocks(const float* p) { return {p[0], p[1]}; }
+inline void fence_all_proxies() {}
 
 }  // namespace longhaul::kda::cuda

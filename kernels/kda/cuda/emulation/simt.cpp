@@ -41,27 +41,32 @@ struct Block {
   std::vector<Meeting> warps;
   std::vector<Meeting> warpgroups;
   std::map<int, Meeting> barriers;
+  std::unique_ptr<std::byte, decltype(&std::free)> memory{nullptr, &std::free};
   std::byte* shared = nullptr;
   const std::function<void()>* kernel = nullptr;
+  unsigned index = 0;
   unsigned running = 0;
-  jmp_buf scheduler{};
-  int64_t events = 0;  // anything that lets another fiber go on
 };
 
-Block block;
+std::vector<Block> blocks;
+Block* current = nullptr;
+jmp_buf scheduler{};
+int64_t events = 0;  // anything that lets another fiber go on
 
 void fiber_main() {
-  (*block.kernel)();
-  block.fibers[block.running].finished = true;
-  ++block.events;
-  _longjmp(block.scheduler, 1);
+  (*current->kernel)();
+  current->fibers[current->running].finished = true;
+  ++events;
+  _longjmp(scheduler, 1);
 }
 
-void run(unsigned index) {
+void run(Block& block, unsigned index) {
+  current = &block;
   block.running = index;
   thread_index.x = index;
+  block_index.x = block.index;
   Fiber& fiber = block.fibers[index];
-  if (_setjmp(block.scheduler) != 0) {
+  if (_setjmp(scheduler) != 0) {
     return;
   }
   if (fiber.started) {
@@ -71,23 +76,67 @@ void run(unsigned index) {
   setcontext(&fiber.start);
 }
 
-void run_block() {
-  unsigned left = block_size.x;
+void run_blocks() {
+  unsigned left = 1;
   int idle_rounds = 0;
   while (left > 0) {
-    const int64_t before = block.events;
+    const int64_t before = events;
     left = 0;
-    for (unsigned i = 0; i < block_size.x; ++i) {
-      if (!block.fibers[i].finished) {
-        run(i);
-        left += block.fibers[i].finished ? 0 : 1;
+    for (Block& block : blocks) {
+      for (unsigned i = 0; i < block_size.x; ++i) {
+        if (!block.fibers[i].finished) {
+          run(block, i);
+          left += block.fibers[i].finished ? 0 : 1;
+        }
       }
     }
-    idle_rounds = block.events == before ? idle_rounds + 1 : 0;
+    idle_rounds = events == before ? idle_rounds + 1 : 0;
     if (idle_rounds > 4) {
       throw std::runtime_error("simt: the threads of a block wait for ever");
     }
   }
+}
+
+void start(Block& block, unsigned index, unsigned threads, size_t shared_bytes, const std::function<void()>& kernel) {
+  const size_t size = (shared_bytes + 1023) / 1024 * 1024 + 1024;
+  if (!block.memory) {
+    block.memory.reset(static_cast<std::byte*>(std::aligned_alloc(1024, size)));
+    block.fibers = std::vector<Fiber>(threads);
+    for (Fiber& fiber : block.fibers) {
+      fiber.stack = std::make_unique_for_overwrite<std::byte[]>(kStackBytes);
+    }
+  }
+  block.index = index;
+  block.shared = block.memory.get();
+  block.kernel = &kernel;
+  std::memset(block.shared, 0xff, size);
+  block.warps.assign((threads + 31) / 32, {});
+  block.warpgroups.assign((threads + 127) / 128, {});
+  block.barriers.clear();
+  for (Fiber& fiber : block.fibers) {
+    fiber.started = false;
+    fiber.finished = false;
+    getcontext(&fiber.start);
+    fiber.start.uc_stack.ss_sp = fiber.stack.get();
+    fiber.start.uc_stack.ss_size = kStackBytes;
+    fiber.start.uc_link = nullptr;
+    makecontext(&fiber.start, fiber_main, 0);
+  }
+}
+
+void launch_by(unsigned at_once, unsigned count, unsigned threads, size_t shared_bytes, const std::function<void()>& kernel) {
+  block_size = {.x = threads};
+  grid_size = {.x = count};
+  blocks.clear();
+  blocks.resize(at_once);
+  for (unsigned b = 0; b < count; b += at_once) {
+    for (unsigned i = 0; i < at_once; ++i) {
+      start(blocks[i], b + i, threads, shared_bytes, kernel);
+    }
+    run_blocks();
+  }
+  blocks.clear();
+  current = nullptr;
 }
 
 // Waits in `meeting` until `count` fibers have arrived.
@@ -105,7 +154,7 @@ void arrive(Meeting& meeting, int slot, int count, void* argument, void (*op)(vo
     }
     meeting.arrived = 0;
     ++meeting.generation;
-    ++block.events;
+    ++events;
     return;
   }
   while (meeting.generation == generation) {
@@ -115,60 +164,36 @@ void arrive(Meeting& meeting, int slot, int count, void* argument, void (*op)(vo
 
 }  // namespace
 
-std::byte* shared_memory() { return block.shared; }
+std::byte* shared_memory() { return current->shared; }
 
 void yield() {
-  Fiber& fiber = block.fibers[block.running];
+  Fiber& fiber = current->fibers[current->running];
   if (_setjmp(fiber.resume) == 0) {
-    _longjmp(block.scheduler, 1);
+    _longjmp(scheduler, 1);
   }
 }
 
-void note_event() { ++block.events; }
+void note_event() { ++events; }
 
-void sync_block() { arrive(block.barriers[0], 0, static_cast<int>(block_size.x), nullptr, nullptr); }
+void sync_block() { arrive(current->barriers[0], 0, static_cast<int>(block_size.x), nullptr, nullptr); }
 
-void sync_named(int barrier, int threads) { arrive(block.barriers[barrier], 0, threads, nullptr, nullptr); }
+void sync_named(int barrier, int threads) { arrive(current->barriers[barrier], 0, threads, nullptr, nullptr); }
 
 void meet(Together who, void* argument, void (*op)(void** arguments)) {
   const auto t = static_cast<size_t>(thread_index.x);
   if (who == Together::Warp) {
-    arrive(block.warps[t / 32], static_cast<int>(t % 32), 32, argument, op);
+    arrive(current->warps[t / 32], static_cast<int>(t % 32), 32, argument, op);
     return;
   }
-  arrive(block.warpgroups[t / 128], static_cast<int>(t % 128), 128, argument, op);
+  arrive(current->warpgroups[t / 128], static_cast<int>(t % 128), 128, argument, op);
 }
 
-void launch(unsigned blocks, unsigned threads, size_t shared_bytes, const std::function<void()>& kernel) {
-  block_size = {.x = threads};
-  grid_size = {.x = blocks};
-  block.fibers = std::vector<Fiber>(threads);
-  for (Fiber& fiber : block.fibers) {
-    fiber.stack = std::make_unique<std::byte[]>(kStackBytes);
-  }
-  const size_t size = (shared_bytes + 1023) / 1024 * 1024 + 1024;
-  std::unique_ptr<std::byte, decltype(&std::free)> shared(static_cast<std::byte*>(std::aligned_alloc(1024, size)), &std::free);
-  block.shared = shared.get();
-  block.kernel = &kernel;
-  for (unsigned b = 0; b < blocks; ++b) {
-    block_index = {.x = b, .y = 0, .z = 0};
-    std::memset(block.shared, 0xff, size);
-    block.warps.assign((threads + 31) / 32, {});
-    block.warpgroups.assign((threads + 127) / 128, {});
-    block.barriers.clear();
-    for (Fiber& fiber : block.fibers) {
-      fiber.started = false;
-      fiber.finished = false;
-      getcontext(&fiber.start);
-      fiber.start.uc_stack.ss_sp = fiber.stack.get();
-      fiber.start.uc_stack.ss_size = kStackBytes;
-      fiber.start.uc_link = nullptr;
-      makecontext(&fiber.start, fiber_main, 0);
-    }
-    run_block();
-  }
-  block.kernel = nullptr;
-  block.shared = nullptr;
+void launch(unsigned count, unsigned threads, size_t shared_bytes, const std::function<void()>& kernel) {
+  launch_by(1, count, threads, shared_bytes, kernel);
+}
+
+void launch_together(unsigned count, unsigned threads, size_t shared_bytes, const std::function<void()>& kernel) {
+  launch_by(count, count, threads, shared_bytes, kernel);
 }
 
 }  // namespace simt

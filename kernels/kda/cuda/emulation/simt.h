@@ -1,5 +1,5 @@
 // Runs CUDA device code on the CPU, so that the kernels of this folder are tested where there is no GPU. Every thread of
-// a block is a fiber; blocks run one after another. What a warp or a warpgroup does together (shuffles, matrix products,
+// a block is a fiber; blocks run one after another, or in turns where they wait for each other. What a warp or a warpgroup does together (shuffles, matrix products,
 // matrix loads) is a meeting: each lane leaves a pointer to its operands, the last one to arrive computes for all.
 //
 // It checks indices, fragment layouts, barriers and arithmetic. It cannot find a missing barrier for certain, because
@@ -29,6 +29,8 @@ extern Dim3 grid_size;
 
 // Runs `kernel` for every thread of every block. Throws std::runtime_error when the threads of a block wait for ever.
 void launch(unsigned blocks, unsigned threads, size_t shared_bytes, const std::function<void()>& kernel);
+// The same with all blocks at once, for blocks that wait for each other.
+void launch_together(unsigned blocks, unsigned threads, size_t shared_bytes, const std::function<void()>& kernel);
 
 void yield();
 void sync_block();
