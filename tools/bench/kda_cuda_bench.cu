@@ -200,8 +200,11 @@ void time_parts(const ForwardRun& run) {
   const kda::ForwardPlan<D> plan(run.args);
   const double tables = median_ms([&] { require(plan.tables(0), "tables"); }, 11);
   if (plan.uses_flow()) {
-    std::printf("   tables %.3f", tables);
-    for (const int walkers : {24, 28, 32, 36, 40, 48}) {
+    kda::ForwardArgs steps = run.args;
+    steps.schedule = kda::Schedule::Steps;
+    const double ms = median_ms([&] { require(kda::forward(steps), "steps"); }, 11);
+    std::printf("   tables %.3f steps %.3f walkers", tables, ms);
+    for (const int walkers : {32, 36, 40, 44, 48, 52}) {
       const double ms = median_ms([&] { require(plan.tables(0), "tables"); require(plan.flow(0, walkers), "flow"); }, 11);
       std::printf(" %d: %.3f", walkers, ms);
     }

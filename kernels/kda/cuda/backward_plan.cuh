@@ -60,7 +60,8 @@ int BackwardPlan<D>::prepare(int error) const {
   const PrepareParams p{.in = input_params(args_.in, args_.sizes),
                         .tables = workspace_.tables,
                         .documents = documents(),
-                        .images = workspace_.images};
+                        .images = workspace_.images,
+                        .backwards = false};
   return launch_prepare<D>(error, p, args_.sizes, args_.in.gates, args_.stream);
 }
 

@@ -105,7 +105,8 @@ int ForwardPlan<D>::prepare(int error) const {
   const PrepareParams p{.in = input_params(args_.in, args_.sizes),
                         .tables = workspace_.tables,
                         .documents = static_cast<int>(args_.sizes.documents),
-                        .images = workspace_.images};
+                        .images = workspace_.images,
+                        .backwards = true};
   return launch_prepare<D>(error, p, args_.sizes, args_.in.gates, args_.stream);
 }
 
@@ -189,7 +190,8 @@ int ForwardPlan<D>::flow(int error, int64_t walkers) const {
     FlowParams p{.prepare = {.in = input_params(args_.in, args_.sizes),
                              .tables = workspace_.tables,
                              .documents = static_cast<int>(args_.sizes.documents),
-                             .images = workspace_.images},
+                             .images = workspace_.images,
+                             .backwards = false},
                  .walk = params()};
     p.walk.walkers = static_cast<int>(walkers);
     const auto start = [&](auto kernel) {

@@ -37,10 +37,12 @@ class AllTurns {
 
   // Beyond the end the last chunk again: no condition stands before the load.
   [[nodiscard]] __device__ __forceinline__ PrepareTurn next() {
-    const ChunkEntry chunk = p_.tables.chunks[min(chunk_, max(chunks_ - 1, 0))];
+    const int in_order = min(chunk_, max(chunks_ - 1, 0));
+    const int index = p_.backwards ? max(chunks_ - 1, 0) - in_order : in_order;
+    const ChunkEntry chunk = p_.tables.chunks[index];
     const int heads = p_.in.heads;
     const PrepareTurn turn{{static_cast<int>(chunk.first_token), chunk.rows, head_},
-                           static_cast<int64_t>(chunk_) * heads + head_,
+                           static_cast<int64_t>(index) * heads + head_,
                            chunk_ < chunks_};
     chunk_ += step_;
     head_ += static_cast<int>(grid_blocks()) - step_ * heads;

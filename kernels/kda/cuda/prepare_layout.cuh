@@ -13,6 +13,7 @@ struct PrepareParams {
   Tables tables;
   int documents;
   unsigned char* images;  // [chunks, heads] ChunkImage
+  bool backwards;         // the first chunks last: who walks from there still finds them in the second-level cache
 };
 
 template <int K>

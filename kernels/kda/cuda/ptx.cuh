@@ -300,7 +300,7 @@ __device__ __forceinline__ void bulk_store_done() { asm volatile("cp.async.bulk.
 
 // Flags in global memory between blocks: what a thread wrote before it stores a flag is there for who has read the flag.
 __device__ __forceinline__ void store_flag(int32_t* flag, int32_t value) {
-  asm volatile("fence.acq_rel.gpu;\nst.release.gpu.global.s32 [%0], %1;" ::"l"(flag), "r"(value) : "memory");
+  asm volatile("st.release.gpu.global.s32 [%0], %1;" ::"l"(flag), "r"(value) : "memory");
 }
 [[nodiscard]] __device__ __forceinline__ int32_t load_flag(const int32_t* flag) {
   int32_t value;

@@ -146,19 +146,19 @@ __device__ __forceinline__ void Recurrence<K, V, kGroups, kEngine, kWalk, kFeedi
     const ChunkEntry chunk = p_.tables.chunks[segment_.first_chunk + step];
     const int stage = place.step % kStages;
     const uint32_t to = base + static_cast<uint32_t>(stage * S::kStage);
-    ring.wait_empty(place.step);
     int64_t image = 0;
+    const bool follows = place.time + step == place.last_time + 1;
     if constexpr (kFeeding == Feeding::Flowing) {
       const int time = place.time + step;
       image = static_cast<int64_t>(time % kFlowDepth) * p_.walkers + place.walker;
       if (thread == 0) {
-        // The image of the chunk before may still be on its way. Where times were left out, whoever waits for one of them waits
-        // for all before this one.
-        const bool follows = time == place.last_time + 1;
-        if (!follows && place.step > 0) {
-          ring.wait_full(place.step - 1);
+        // Where times were left out, whoever waits for one of them waits for all before this one.
+        if (!follows) {
+          if (place.step > 0) {
+            ring.wait_full(place.step - 1);
+          }
+          store_flag(p_.flow.taken + place.walker, time);
         }
-        store_flag(p_.flow.taken + place.walker, follows ? time - 1 : time);
         wait_flag(p_.flow.ready + image, time + 1);
         fence_all_proxies();
       }
@@ -166,6 +166,7 @@ __device__ __forceinline__ void Recurrence<K, V, kGroups, kEngine, kWalk, kFeedi
     } else {
       image = image_index(step);
     }
+    ring.wait_empty(place.step);
     if (thread == 0) {
       *reinterpret_cast<ChunkEntry*>(shared + S::kEntries + stage * static_cast<int>(sizeof(ChunkEntry))) = chunk;
       mbarrier_arrive_expect(ring.full(stage), I::kBytes);
@@ -177,6 +178,12 @@ __device__ __forceinline__ void Recurrence<K, V, kGroups, kEngine, kWalk, kFeedi
     }
     copies_arrive(ring.full(stage));
     ++place.step;
+    if constexpr (kFeeding == Feeding::Flowing) {
+      // The image of the chunk before may still be on its way.
+      if (thread == 0 && follows) {
+        store_flag(p_.flow.taken + place.walker, place.last_time - 1);
+      }
+    }
   }
 }
 
