@@ -57,7 +57,7 @@ kda::Dims validate(std::string_view name, const KdaForward& op) {
 
 void validate_chunk_states(std::string_view name, const TensorView& view, DType dtype, const kda::Dims& dims) {
   expect(name, "chunk_states", view, dtype,
-         {kda_max_chunks(dims.tokens, dims.documents), dims.heads, dims.key_dim, dims.value_dim});
+         {kda_state_rows(dims.tokens, dims.documents, dims.key_dim), dims.heads, dims.key_dim, dims.value_dim});
 }
 
 kda::Dims validate(std::string_view name, const KdaBackward& op) {

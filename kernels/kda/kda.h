@@ -32,7 +32,7 @@ struct KdaForward {
   TensorView initial_state;  // [documents, heads, key_dim, value_dim], accurate type; absent: zero
   TensorView o;              // [tokens, heads, value_dim]
   TensorView final_state;    // [documents, heads, key_dim, value_dim], accurate type; absent: not wanted
-  TensorView chunk_states;   // [kda_num_chunks, heads, key_dim, value_dim], accurate type: the state entering each chunk,
+  TensorView chunk_states;   // [kda_state_rows, heads, key_dim, value_dim], accurate type: the state entering each chunk,
                              // saved for backward; absent: inference only. On a Hopper GPU what it holds is for
                              // kda_backward of the same build alone (kda_hopper.h)
 };
@@ -63,6 +63,11 @@ void kda_backward(ExecContext& ctx, const KdaBackward& op);
 // the actual count is sum_d ceil(length_d / kKdaChunk). Rows beyond the actual count are unspecified.
 [[nodiscard]] constexpr int64_t kda_max_chunks(int64_t tokens, int64_t documents) {
   return (tokens + kKdaChunk - 1) / kKdaChunk + documents;
+}
+// Rows of chunk_states: one a chunk. With 64 channels the Hopper version needs a 64th more for the units of its values.
+[[nodiscard]] constexpr int64_t kda_state_rows(int64_t tokens, int64_t documents, int64_t key_dim) {
+  const int64_t chunks = kda_max_chunks(tokens, documents);
+  return key_dim == 64 ? chunks + (chunks + 63) / 64 : chunks;
 }
 
 }  // namespace longhaul

@@ -33,7 +33,7 @@ double forward_flops(const KdaSizes& s) {
 
 void measure(int64_t width, int64_t heads, KdaTiles tiles) {
   const KdaProblem p = KdaProblem({.lengths = {2048}, .heads = heads, .key_dim = width, .value_dim = width}, tiles).in(DType::F32);
-  const Shape states{kda_max_chunks(2048, 1), heads, width, width};
+  const Shape states{kda_state_rows(2048, 1, width), heads, width, width};
   const Tensor o = poisoned(DType::F32, p.v.view().shape());
   const Tensor chunk_states = poisoned(DType::F32, states);
   const Tensor dq = poisoned(DType::F32, p.q.view().shape()), dk = poisoned(DType::F32, p.q.view().shape());

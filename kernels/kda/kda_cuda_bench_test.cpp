@@ -42,7 +42,7 @@ struct Case {
   Tensor d_o = repeated(dtype, wide, "d_o", 1, 0);
   Tensor g = repeated(DType::F32, wide, "g", 0.1, -0.6), beta = repeated(DType::F32, {tokens, heads}, "beta", 0.05, 0.5);
   Tensor cu_seqlens = copy_to(Tensor::from(bounds, {documents + 1}), kGpu);
-  Tensor o{dtype, wide, kGpu}, chunk_states{DType::F32, {kda_max_chunks(tokens, documents), heads, dim, dim}, kGpu};
+  Tensor o{dtype, wide, kGpu}, chunk_states{DType::F32, {kda_state_rows(tokens, documents, dim), heads, dim, dim}, kGpu};
   Tensor final_state{DType::F32, {documents, heads, dim, dim}, kGpu};
   Tensor dq{DType::F32, wide, kGpu}, dk{DType::F32, wide, kGpu}, dv{DType::F32, wide, kGpu}, dg{DType::F32, wide, kGpu};
   Tensor dbeta{DType::F32, {tokens, heads}, kGpu};

@@ -100,7 +100,7 @@ Outputs run_on_gpu(const Problem& p, ExecContext& ctx, Passes passes = Passes::B
   const Shape keys = in.q.view().shape(), values = in.v.view().shape(), states = p.states(in.sizes.documents());
   Outputs r{.o = poisoned_on_gpu(p.compute, values),
             .final_state = poisoned_on_gpu(DType::F32, states),
-            .chunk_states = poisoned_on_gpu(DType::F32, p.states(kda_max_chunks(in.sizes.tokens(), in.sizes.documents()))),
+            .chunk_states = poisoned_on_gpu(DType::F32, p.states(kda_state_rows(in.sizes.tokens(), in.sizes.documents(), in.sizes.key_dim))),
             .dq = poisoned_on_gpu(DType::F32, keys),
             .dk = poisoned_on_gpu(DType::F32, keys),
             .dv = poisoned_on_gpu(DType::F32, values),
@@ -348,7 +348,7 @@ TEST_CASE("kda on the GPU: groups of chunks and the width of slices change no bi
 TEST_CASE("kda on the GPU takes the scratch that was planned", "[kda][cuda]") {
   const KdaSizes sizes{.lengths = {100, 30}, .heads = 2, .key_dim = 24, .value_dim = 40};
   const auto plan = [](const Shape& shape, DType dtype = DType::F32) { return planned(dtype, shape); };
-  const Shape keys{130, 2, 24}, values{130, 2, 40}, gates{130, 2}, states{kda_max_chunks(130, 2), 2, 24, 40};
+  const Shape keys{130, 2, 24}, values{130, 2, 40}, gates{130, 2}, states{kda_state_rows(130, 2, 24), 2, 24, 40};
   ExecContext planning = ExecContext::plan(kGpu);
   kda_forward(planning, {.q = plan(keys), .k = plan(keys), .v = plan(values), .g = plan(keys), .beta = plan(gates),
                          .cu_seqlens = plan({3}, DType::I64), .o = plan(values), .chunk_states = plan(states)});

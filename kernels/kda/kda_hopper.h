@@ -1,8 +1,8 @@
 // The CUDA version of kda.h for Hopper GPUs (compute capability 9.0): bf16, key_dim = value_dim = 64 or 128. It multiplies on
 // the tensor cores and is many times faster than the general version (kda_cuda.h); cuda/README.md has the design. Arguments are checked by the caller, but not the values of cu_seqlens. Inputs must be finite.
 //
-// chunk_states is then a block of bytes that only kda_backward of this version understands: bf16 states and residuals, which
-// take at most as much room as the states in f32. Which version serves a call depends on the arguments that forward and
+// chunk_states is then a block of bytes that only kda_backward of this version understands: fp16 states and residuals with their units,
+// which take at most as much room. Which version serves a call depends on the arguments that forward and
 // backward share, and on the GPU.
 #pragma once
 

@@ -112,7 +112,7 @@ KdaResult run_chunkwise(const KdaProblem& p, ExecContext& ctx) {
   const DType dtype = p.q.view().dtype();
   KdaResult r{.o = poisoned(dtype, p.v.view().shape()),
               .final_state = poisoned(dtype, state_shape(p, p.sizes.documents())),
-              .chunk_states = poisoned(dtype, state_shape(p, kda_max_chunks(p.sizes.tokens(), p.sizes.documents())))};
+              .chunk_states = poisoned(dtype, state_shape(p, kda_state_rows(p.sizes.tokens(), p.sizes.documents(), p.sizes.key_dim)))};
   kda_forward(ctx, forward_op(p, r));
   return r;
 }

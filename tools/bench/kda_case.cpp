@@ -23,7 +23,7 @@ class KdaCase : public Case {
         beta_(random_tensor(dtype, {tokens_, sizes["H"]}, 0, 1, "beta")),
         cu_seqlens_(one_document(tokens_)),
         o_(dtype, wide_),
-        chunk_states_(dtype, {kda_max_chunks(tokens_, 1), sizes["H"], dim_, dim_}) {
+        chunk_states_(dtype, {kda_state_rows(tokens_, 1, dim_), sizes["H"], dim_, dim_}) {
     const auto d = static_cast<double>(dim_), c = static_cast<double>(kKdaChunk);
     flops = static_cast<double>(tokens_ * sizes["H"]) * (6 * d * d + 3 * c * d + c * c);
     bytes = total_bytes({&q_, &k_, &v_, &g_, &beta_, &o_, &chunk_states_});

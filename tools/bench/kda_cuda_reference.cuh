@@ -99,10 +99,10 @@ __global__ void difference_kernel(const T* x, const double* reference, int64_t c
 }
 
 template <class T>
-double relative_error(const Array<T>& x, const Array<double>& reference) {
+double relative_error(const T* x, const Array<double>& reference) {
   Array<double> sums(3);
   require(cudaMemset(sums.get(), 0, 24), "sums");
-  difference_kernel<<<264, 256>>>(x.get(), reference.get(), x.count(), sums.get());
+  difference_kernel<<<264, 256>>>(x, reference.get(), reference.count(), sums.get());
   const std::vector<double> s = sums.host();
   return s[2] > 0 ? INFINITY : std::sqrt(s[0] / s[1]);
 }
@@ -131,7 +131,8 @@ struct Reference {
 };
 
 struct BackwardReferenceParams {
-  ReferenceParams forward;  // o and final_state are not written
+  ReferenceParams forward;  // of its inputs v alone; o and final_state are not written
+  const double *q, *k, *g, *beta;  // normalised q and k
   const uint16_t* d_o;
   const float* dfinal;
   double* states;  // [tokens, heads, d, d] before each token
@@ -148,7 +149,67 @@ __device__ void add_over_block(double x, double* to) {
   }
 }
 
-// One block a document and head, one thread a value column. q, k, g and beta as they are.
+// What the recurrence takes, from inputs of either kind. One block a token and head, one thread a channel.
+__global__ void ready_kernel(Inputs in, bool raw, int heads, double* q, double* k, double* g, double* beta) {
+  __shared__ double squares[2];
+  const int64_t row = blockIdx.x;
+  const int d = static_cast<int>(blockDim.x);
+  const int64_t at = row * d + threadIdx.x;
+  const double x = bf16_double(in.q[at]);
+  const double y = bf16_double(in.k[at]);
+  if (threadIdx.x == 0) {
+    squares[0] = 1e-6;
+    squares[1] = 1e-6;
+  }
+  __syncthreads();
+  add_over_block(x * x, squares);
+  add_over_block(y * y, squares + 1);
+  __syncthreads();
+  q[at] = raw ? x / sqrt(squares[0]) : x;
+  k[at] = raw ? y / sqrt(squares[1]) : y;
+  const int head = static_cast<int>(row % heads);
+  g[at] = in.g[at];
+  if (raw) {
+    const double logit = bf16_double(in.gate[at]) + in.dt_bias[head * d + threadIdx.x];
+    g[at] = -5.0 * sigmoid(exp(static_cast<double>(in.a_log[head])) * logit);
+  }
+  if (threadIdx.x == 0) {
+    beta[row] = raw ? sigmoid(bf16_double(in.beta_logits[row])) : in.beta[row];
+  }
+}
+
+// From gradients of these to those of raw inputs, in place. One block a token and head, one thread a channel.
+__global__ void raw_gradients_kernel(BackwardReferenceParams p, Inputs in, double* da_log, double* ddt_bias) {
+  __shared__ double sums[4];  // |q|^2, |k|^2, <q, dq>, <k, dk>
+  const int64_t row = blockIdx.x;
+  const int d = static_cast<int>(blockDim.x);
+  const int64_t at = row * d + threadIdx.x;
+  if (threadIdx.x < 4) {
+    sums[threadIdx.x] = threadIdx.x < 2 ? 1e-6 : 0.0;
+  }
+  __syncthreads();
+  const double x = bf16_double(in.q[at]);
+  const double y = bf16_double(in.k[at]);
+  add_over_block(x * x, sums);
+  add_over_block(y * y, sums + 1);
+  add_over_block(p.q[at] * p.dq[at], sums + 2);
+  add_over_block(p.k[at] * p.dk[at], sums + 3);
+  __syncthreads();
+  p.dq[at] = (p.dq[at] - p.q[at] * sums[2]) / sqrt(sums[0]);
+  p.dk[at] = (p.dk[at] - p.k[at] * sums[3]) / sqrt(sums[1]);
+  const int head = static_cast<int>(row % p.forward.heads);
+  const double slope = exp(static_cast<double>(in.a_log[head]));
+  const double logit = bf16_double(in.gate[at]) + in.dt_bias[head * d + threadIdx.x];
+  const double open = sigmoid(slope * logit);
+  p.dg[at] *= -5.0 * open * (1.0 - open) * slope;
+  atomicAdd(ddt_bias + head * d + threadIdx.x, p.dg[at]);
+  add_over_block(p.dg[at] * logit, da_log + head);
+  if (threadIdx.x == 0) {
+    p.dbeta[row] *= p.beta[row] * (1.0 - p.beta[row]);
+  }
+}
+
+// One block a document and head, one thread a value column.
 __global__ void backward_reference_kernel(BackwardReferenceParams p) {
   const ReferenceParams& f = p.forward;
   const int d = f.dim;
@@ -169,12 +230,12 @@ __global__ void backward_reference_kernel(BackwardReferenceParams p) {
     for (int c = 0; c < d; ++c) {
       const double before = state[c * d + e];
       p.states[(row * d + c) * d + e] = before;
-      const double s = before * exp(static_cast<double>(f.in.g[row * d + c]));
+      const double s = before * exp(p.g[row * d + c]);
       state[c * d + e] = s;
-      residual -= bf16_double(f.in.k[row * d + c]) * s;
+      residual -= p.k[row * d + c] * s;
     }
     for (int c = 0; c < d; ++c) {
-      state[c * d + e] += f.in.beta[row] * bf16_double(f.in.k[row * d + c]) * residual;
+      state[c * d + e] += p.beta[row] * p.k[row * d + c] * residual;
     }
   }
   for (int c = 0; c < d; ++c) {
@@ -182,19 +243,19 @@ __global__ void backward_reference_kernel(BackwardReferenceParams p) {
   }
   for (int64_t t = end - 1; t >= begin; --t) {
     const int64_t row = t * f.heads + head;
-    const double beta = f.in.beta[row];
+    const double beta = p.beta[row];
     const double d_o = bf16_double(p.d_o[row * d + e]);
     double residual = bf16_double(f.in.v[row * d + e]);
     for (int c = 0; c < d; ++c) {
-      residual -= bf16_double(f.in.k[row * d + c]) * p.states[(row * d + c) * d + e] * exp(static_cast<double>(f.in.g[row * d + c]));
+      residual -= p.k[row * d + c] * p.states[(row * d + c) * d + e] * exp(p.g[row * d + c]);
     }
     double dr = 0;
     double dbeta = 0;
     for (int c = 0; c < d; ++c) {
-      const double k = bf16_double(f.in.k[row * d + c]);
-      const double decayed = p.states[(row * d + c) * d + e] * exp(static_cast<double>(f.in.g[row * d + c]));
+      const double k = p.k[row * d + c];
+      const double decayed = p.states[(row * d + c) * d + e] * exp(p.g[row * d + c]);
       add_over_block(f.scale * (decayed + beta * k * residual) * d_o, p.dq + row * d + c);
-      const double ds = state[c * d + e] + f.scale * bf16_double(f.in.q[row * d + c]) * d_o;
+      const double ds = state[c * d + e] + f.scale * p.q[row * d + c] * d_o;
       state[c * d + e] = ds;
       add_over_block(beta * ds * residual, p.dk + row * d + c);
       dbeta += k * ds * residual;
@@ -203,8 +264,8 @@ __global__ void backward_reference_kernel(BackwardReferenceParams p) {
     add_over_block(dbeta, p.dbeta + row);
     p.dv[row * d + e] = dr;
     for (int c = 0; c < d; ++c) {
-      const double k = bf16_double(f.in.k[row * d + c]);
-      const double alpha = exp(static_cast<double>(f.in.g[row * d + c]));
+      const double k = p.k[row * d + c];
+      const double alpha = exp(p.g[row * d + c]);
       const double before = p.states[(row * d + c) * d + e];
       const double ds = state[c * d + e] - k * dr;
       add_over_block(-alpha * before * dr, p.dk + row * d + c);
@@ -235,20 +296,25 @@ struct Arriving {
 };
 
 struct BackwardReference {
-  Array<double> dq, dk, dv, dg, dbeta, dinitial;
+  Array<double> dq, dk, dv, dg, dbeta, dinitial, da_log, ddt_bias;  // of raw inputs where they are raw
 
   BackwardReference(const Problem& p, const Arriving& arriving)
       : dq(p.values()), dk(p.values()), dv(p.values()), dg(p.values()), dbeta(p.sizes.tokens * p.sizes.heads),
-        dinitial(p.initial.count()) {
+        dinitial(p.initial.count()), da_log(p.sizes.heads), ddt_bias(p.stride()) {
     const int d = static_cast<int>(p.sizes.head_dim);
     const int bytes = d * d * 8;
+    const bool raw = p.kind == Kind::Raw;
+    const auto rows = static_cast<unsigned>(p.sizes.tokens * p.sizes.heads);
+    const Inputs in{p.q.get(), p.k.get(), p.v.get(), p.gate.get(), p.beta_logits.get(), p.g.get(), p.beta.get(), p.a_log.get(), p.dt_bias.get()};
     Array<double> states(p.values() * d);
-    for (Array<double>* x : {&dq, &dk, &dg, &dbeta}) {
+    Array<double> q(p.values()), k(p.values()), g(p.values()), beta(p.sizes.tokens * p.sizes.heads);
+    ready_kernel<<<rows, static_cast<unsigned>(d)>>>(in, raw, static_cast<int>(p.sizes.heads), q.get(), k.get(), g.get(), beta.get());
+    for (Array<double>* x : {&dq, &dk, &dg, &dbeta, &da_log, &ddt_bias}) {
       require(cudaMemset(x->get(), 0, static_cast<size_t>(x->bytes())), "cudaMemset");
     }
     require(cudaFuncSetAttribute(backward_reference_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes), "reference");
     const BackwardReferenceParams params{
-        .forward = {.in = {p.q.get(), p.k.get(), p.v.get(), nullptr, nullptr, p.g.get(), p.beta.get(), nullptr, nullptr},
+        .forward = {.in = in,
                     .cu_seqlens = p.cu_seqlens.get(),
                     .initial = p.initial.get(),
                     .heads = static_cast<int>(p.sizes.heads),
@@ -257,6 +323,10 @@ struct BackwardReference {
                     .scale = 1.0F / std::sqrt(static_cast<float>(d)),
                     .o = nullptr,
                     .final_state = nullptr},
+        .q = q.get(),
+        .k = k.get(),
+        .g = g.get(),
+        .beta = beta.get(),
         .d_o = arriving.d_o.get(),
         .dfinal = arriving.dfinal.get(),
         .states = states.get(),
@@ -267,6 +337,9 @@ struct BackwardReference {
         .dbeta = dbeta.get(),
         .dinitial = dinitial.get()};
     backward_reference_kernel<<<static_cast<unsigned>(p.sizes.documents * p.sizes.heads), static_cast<unsigned>(d), static_cast<size_t>(bytes)>>>(params);
+    if (raw) {
+      raw_gradients_kernel<<<rows, static_cast<unsigned>(d)>>>(params, in, da_log.get(), ddt_bias.get());
+    }
     require(cudaDeviceSynchronize(), "backward_reference_kernel");
   }
 };

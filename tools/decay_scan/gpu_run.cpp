@@ -45,7 +45,7 @@ Outputs run_on_gpu(ExecContext& ctx, const ScanProblem& p) {
   const Tensor initial = on_gpu(p.initial_state, DType::F32), dfinal = on_gpu(p.dfinal_state, DType::F32);
   const Shape keys = p.q.view().shape(), values = p.v.view().shape(), states = p.initial_state.view().shape();
   const Tensor o(DType::BF16, values, kGpu), final_state(DType::F32, states, kGpu), dinitial(DType::F32, states, kGpu);
-  const Tensor chunk_states(DType::F32, {kda_max_chunks(p.tokens(), p.documents()), p.heads, p.key_dim, p.value_dim}, kGpu);
+  const Tensor chunk_states(DType::F32, {kda_state_rows(p.tokens(), p.documents(), p.key_dim), p.heads, p.key_dim, p.value_dim}, kGpu);
   const Tensor dq(DType::F32, keys, kGpu), dk(DType::F32, keys, kGpu), dv(DType::F32, values, kGpu), dg(DType::F32, keys, kGpu);
   const Tensor dbeta(DType::F32, p.beta.view().shape(), kGpu);
   kda_forward(ctx, {.q = q, .k = k, .v = v, .g = g, .beta = beta, .cu_seqlens = cu_seqlens, .scale = p.scale, .tiles = KdaTiles::Dense,

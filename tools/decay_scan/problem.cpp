@@ -160,7 +160,7 @@ Outputs exact_outputs(const ScanProblem& p) {
   get(out, Output::O) = values_of(o);
   get(out, Output::FinalState) = values_of(state);
 
-  const Tensor chunk_states(DType::F64, states_of(p, kda_max_chunks(p.tokens(), p.documents())));
+  const Tensor chunk_states(DType::F64, states_of(p, kda_state_rows(p.tokens(), p.documents(), p.key_dim)));
   forward.chunk_states = chunk_states;
   kda_forward(ctx, forward);
   const Tensor dq(DType::F64, keys), dk(DType::F64, keys), dv(DType::F64, values), dg(DType::F64, keys), dbeta(DType::F64, p.beta.view().shape());

@@ -13,7 +13,8 @@ int backward_of(const BackwardArgs& args) {
     error = plan.transfer(error);
   }
   error = plan.walk(error);
-  return plan.gradients(error);
+  error = plan.gradients(error);
+  return plan.gate_sums(error);
 }
 
 }  // namespace

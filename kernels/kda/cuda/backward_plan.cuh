@@ -1,10 +1,11 @@
 // The steps of a backward call with their parameters: tables and prepare as in forward, transfer (gradients of states between
-// segments), walk (gradients of states at every chunk), gradients (of the inputs). Each enqueues kernels and returns a CUDA
+// segments), walk (gradients of states at every chunk), gradients (of the inputs), gate_sums (of the gate's parameters). Each enqueues kernels and returns a CUDA
 // error code.
 #pragma once
 
 #include "kernels/kda/cuda/backward_walk.cuh"
 #include "kernels/kda/cuda/forward_plan.cuh"
+#include "kernels/kda/cuda/gate_sums.cuh"
 #include "kernels/kda/cuda/gradients.cuh"
 #include "kernels/kda/cuda/gradients_pairwise.cuh"
 
@@ -20,6 +21,9 @@ class BackwardPlan {
     // The arrays lie as forward laid them, and are only read.
     Cutter saved_cutter(const_cast<void*>(args.saved));
     saved_ = take_saved(saved_cutter, args.sizes);
+    if (args.sizes.saving == Saving::Images) {
+      workspace_.images = saved_.images;
+    }
   }
 
   [[nodiscard]] bool has_segments() const { return kda::cuda::has_segments(args_.sizes, rule_); }
@@ -28,10 +32,12 @@ class BackwardPlan {
   [[nodiscard]] int transfer(int error) const;
   [[nodiscard]] int walk(int error) const;
   [[nodiscard]] int gradients(int error) const;
+  [[nodiscard]] int gate_sums(int error) const;
 
  private:
   static constexpr int kGroups = D / 64;
 
+  [[nodiscard]] bool is_raw() const { return args_.in.gate != nullptr; }
   [[nodiscard]] int documents() const { return static_cast<int>(args_.sizes.documents); }
   [[nodiscard]] int heads() const { return static_cast<int>(args_.sizes.heads); }
   [[nodiscard]] int64_t segments() const { return max_segments(args_.sizes, rule_); }
@@ -55,6 +61,9 @@ int BackwardPlan<D>::tables(int error) const {
 
 template <int D>
 int BackwardPlan<D>::prepare(int error) const {
+  if (args_.sizes.saving == Saving::Images) {
+    return error;
+  }
   const PrepareParams p{.in = input_params(args_.in, args_.sizes),
                         .tables = workspace_.tables,
                         .documents = documents(),
@@ -135,12 +144,30 @@ int BackwardPlan<D>::gradients(int error) const {
                          .dk = args_.dk,
                          .dv = args_.dv,
                          .dg = args_.dg,
-                         .dbeta = args_.dbeta};
+                         .dbeta = args_.dbeta,
+                         .bias_gradients = workspace_.bias_gradients,
+                         .slope_gradients = workspace_.slope_gradients};
   const int64_t blocks = std::min(max_chunks(args_.sizes) * args_.sizes.heads, (D == 128 ? 1 : 2) * multiprocessors());
   if (args_.in.gates == Gates::Unbounded) {
     return launch(error, gradients_pairwise_kernel<D>, blocks, S::kThreads, PairwiseShared<D>::kBytes, args_.stream, p);
   }
-  return launch(error, gradients_kernel<D>, blocks, S::kThreads, S::kBytes, args_.stream, p);
+  void (*kernel)(GradientParams) = is_raw() ? gradients_kernel<D, Inputs::Raw> : gradients_kernel<D, Inputs::Ready>;
+  return launch(error, kernel, blocks, S::kThreads, S::kBytes, args_.stream, p);
+}
+
+template <int D>
+int BackwardPlan<D>::gate_sums(int error) const {
+  if (!is_raw() || (args_.da_log == nullptr && args_.ddt_bias == nullptr)) {
+    return error;
+  }
+  const GateSumParams p{.tables = workspace_.tables,
+                        .documents = documents(),
+                        .heads = heads(),
+                        .bias_gradients = workspace_.bias_gradients,
+                        .slope_gradients = workspace_.slope_gradients,
+                        .da_log = args_.da_log,
+                        .ddt_bias = args_.ddt_bias};
+  return launch(error, gate_sums_kernel<D>, args_.sizes.heads * (D / 32), kGateSumThreads, gate_sums_shared_bytes(), args_.stream, p);
 }
 
 }  // namespace longhaul::kda::cuda

@@ -216,6 +216,9 @@ __device__ __forceinline__ void StateGradient<K, V, kGroups, kEngine, kWalk>::co
     uint32_t ob[4][4];
     load_outputs(ob, outputs, column, lane);
     scale_.template fit<K>(s, sb, ob);
+    if constexpr (writes) {
+      WalkStages<K>::put_factors(p_.gradient_factors + image_index(step) * V, scale_.back, sb, ob, part_ * S::kColumns + warp * 16, lane);
+    }
 #pragma unroll
     for (int n = 0; n < 4; ++n) {
 #pragma unroll
@@ -240,8 +243,7 @@ __device__ __forceinline__ void StateGradient<K, V, kGroups, kEngine, kWalk>::co
     }
     end_products<kEngine>();
     if constexpr (writes) {
-      stages(group).put_state(s, scale_.back, warp, lane);
-      WalkStages<K>::put_factors(p_.gradient_factors + image_index(step) * V, scale_.back, part_ * S::kColumns + warp * 16, lane);
+      stages(group).put_state(s, warp, lane);
     }
     wait_products<kEngine, 0>();
     hold_all<kEngine>(r);
@@ -305,7 +307,7 @@ __device__ __forceinline__ void StateGradient<K, V, kGroups, kEngine, kWalk>::co
     }
     end_products<kEngine>();
     if constexpr (writes) {
-      stages(group).put_rows(r, scale_.back, warp, lane);
+      stages(group).put_rows(r, warp, lane);
       fence_async_proxy();
       sync_named(1 + group, 128);
       if (thread % 128 == 0) {

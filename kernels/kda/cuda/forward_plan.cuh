@@ -53,6 +53,9 @@ class ForwardPlan {
     if (args.saved != nullptr) {
       Cutter save_cutter(args.saved);
       saved_ = take_saved(save_cutter, args.sizes);
+      if (args.sizes.saving == Saving::Images) {
+        workspace_.images = saved_.images;
+      }
     }
   }
 

@@ -5,7 +5,7 @@
 // j has become on the way to row i: the decay E_ij and the key k_j E_ij. So decay is a product of factors e^g along the rows.
 #pragma once
 
-#include "kernels/kda/cuda/gradient_operands.cuh"
+#include "kernels/kda/cuda/gradient_finish.cuh"
 #include "kernels/kda/cuda/gradient_parts.cuh"
 
 namespace longhaul::kda::cuda {
@@ -22,7 +22,7 @@ struct PairwiseShared {
   static_assert(kCol + kSums <= S::kDecays && kOut + kSums <= S::kScores);
   // Rows of dA below the diagonal of a tile, each filled up to a multiple of four; then those of dL.
   static constexpr int kTilePairs = 144;
-  static constexpr int kPairs = static_cast<int>(round_up_to(S::kBytes, 16));  // fp32 [4 tiles, 2, 144]
+  static constexpr int kPairs = static_cast<int>(round_up_to(S::kNorms, 16));  // fp32 [4 tiles, 2, 144]
   static constexpr int kBytes = kPairs + kTiles * 2 * kTilePairs * 4;
 
   [[nodiscard]] static __device__ __forceinline__ int sum_at(int row, int channel) {
@@ -94,9 +94,8 @@ __device__ __forceinline__ void form_decayed(const GradientParams& p, const Chun
   }
   auto* products = reinterpret_cast<float*>(shared + S::kLogs) + channel;
   *reinterpret_cast<float2*>(products + group * D) = product;
-  factors.compare(shared, thread);
+  factors.share(shared, thread);
   sync_block();
-  factors.write(shared, thread);
   const auto product_of = [&](int g) { return *reinterpret_cast<const float2*>(products + g * D); };
   if (group < kTiles) {
     // `group` as a tile.
@@ -136,33 +135,33 @@ __device__ __forceinline__ void form_decayed(const GradientParams& p, const Chun
   }
 }
 
-// A diagonal tile of dA or dL as pairs, and dA's diagonal.
+// A diagonal tile of dA or dL, in the unit, as pairs, and dA's diagonal.
 template <int D>
-__device__ __forceinline__ void put_pairs(const float (&d)[8], unsigned char* shared, bool is_queries, int tile, int lane) {
+__device__ __forceinline__ void put_pairs(const float (&d)[8], float unit, unsigned char* shared, bool is_queries, const TilePlace& at) {
   using S = GradientShared<D>;
   using P = PairwiseShared<D>;
-  auto* to = reinterpret_cast<float*>(shared + P::kPairs) + (2 * tile + (is_queries ? 0 : 1)) * P::kTilePairs;
+  auto* to = reinterpret_cast<float*>(shared + P::kPairs) + (2 * at.tile + (is_queries ? 0 : 1)) * P::kTilePairs;
+  const float signed_unit = is_queries ? unit : -unit;
 #pragma unroll
   for (int i = 0; i < 8; ++i) {
-    const int row = lane / 4 + i / 2 % 2 * 8;
-    const int column = lane % 4 * 2 + i % 2 + i / 4 * 8;
+    const int row = at.lane / 4 + i / 2 % 2 * 8;
+    const int column = at.lane % 4 * 2 + i % 2 + i / 4 * 8;
     if (column < row) {
-      to[P::pairs_before(row) + column] = is_queries ? d[i] : -d[i];
+      to[P::pairs_before(row) + column] = signed_unit * d[i];
     } else if (is_queries && column == row) {
-      reinterpret_cast<float*>(shared + S::kDiagonal)[tile * kTile + row] = d[i];
+      reinterpret_cast<float*>(shared + S::kDiagonal)[at.tile * kTile + row] = signed_unit * d[i];
     }
   }
 }
 
 // A warp's sums [16 rows, 32 channels] for the last part.
 template <int D>
-__device__ __forceinline__ void put_sums(const float (&x)[16], unsigned char* to, int tile, int first_channel, int lane) {
+__device__ __forceinline__ void put_sums(const float (&x)[16], unsigned char* to, const TilePlace& at) {
 #pragma unroll
   for (int n = 0; n < 4; ++n) {
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      const int row = tile * kTile + lane / 4 + 8 * half;
-      *reinterpret_cast<float2*>(to + PairwiseShared<D>::sum_at(row, first_channel + lane % 4 * 2 + 8 * n)) =
+      *reinterpret_cast<float2*>(to + PairwiseShared<D>::sum_at(at.row(half), at.channel + 8 * n)) =
           make_float2(x[4 * n + 2 * half], x[4 * n + 2 * half + 1]);
     }
   }
@@ -260,7 +259,7 @@ __device__ __forceinline__ void ChannelGradients<D>::compute(const GradientParam
     const float row_k = since * far_k + of_k;
     const float self = diagonal[i];
     if (inside) {
-      p.dq[out_at + i * out_stride] = p.in.scale * (row_q + self * key_i);
+      static_cast<float*>(p.dq)[out_at + i * out_stride] = p.in.scale * (row_q + self * key_i);
     }
     sum(P::kRowQ, i) = key_i * row_k;
     sum(P::kRowK, i) = of_beta * row_k + self * query;
@@ -276,7 +275,7 @@ __device__ __forceinline__ void ChannelGradients<D>::compute(const GradientParam
     const float far = sum(P::kCol, j);
     const float leaving = decay[j] * to_end * sum(P::kOut, j);
     if (j < rows) {
-      p.dk[out_at + j * out_stride] = sum(P::kRowK, j) + (decay[j] * far + col[j]) + leaving;
+      static_cast<float*>(p.dk)[out_at + j * out_stride] = sum(P::kRowK, j) + (decay[j] * far + col[j]) + leaving;
     }
     dg[j] -= rounded_to_bf16(key_j * decay[j]) * far + key_j * col[j];
     col[j] = left;
@@ -288,7 +287,7 @@ __device__ __forceinline__ void ChannelGradients<D>::compute(const GradientParam
     after += dg[j];
     dg[j] = after + col[j];
   }
-  auto* sums = reinterpret_cast<float*>(shared + S::kSums) + channel;
+  auto* sums = reinterpret_cast<float*>(shared + S::kInner) + channel;  // fp32 [2, 4, K] of dg
   sums[tile * D] = after;
   sums[(kTiles + tile) * D] = left;
 }
@@ -296,7 +295,7 @@ __device__ __forceinline__ void ChannelGradients<D>::compute(const GradientParam
 template <int D>
 __device__ __forceinline__ void ChannelGradients<D>::write(const GradientParams& p, const ChunkEntry& chunk, int head,
                                                            const unsigned char* shared, int tile, int channel) const {
-  const auto* sums = reinterpret_cast<const float*>(shared + S::kSums) + channel;
+  const auto* sums = reinterpret_cast<const float*>(shared + S::kInner) + channel;
   float add = reinterpret_cast<const float*>(shared + S::kStateSum)[channel];
 #pragma unroll
   for (int t = 0; t < kTiles; ++t) {
@@ -304,7 +303,7 @@ __device__ __forceinline__ void ChannelGradients<D>::write(const GradientParams&
     add += t != tile ? other : 0.0F;
   }
   const int rows = chunk.rows - tile * kTile;
-  float* to = p.dg + ((chunk.first_token + tile * kTile) * p.in.heads + head) * D + channel;
+  float* to = static_cast<float*>(p.dg) + ((chunk.first_token + tile * kTile) * p.in.heads + head) * D + channel;
 #pragma unroll
   for (int i = 0; i < kTile; ++i) {
     if (i < rows) {
@@ -333,7 +332,7 @@ __device__ __forceinline__ void write_beta_gradients(const GradientParams& p, co
       sum += shuffle_xor(sum, mask);
     }
     if (lane == 0 && row < chunk.rows) {
-      p.dbeta[(chunk.first_token + row) * p.in.heads + head] = sum + reinterpret_cast<const float*>(shared + S::kBetaSums)[row];
+      static_cast<float*>(p.dbeta)[(chunk.first_token + row) * p.in.heads + head] = sum + reinterpret_cast<const float*>(shared + S::kBetaSums)[row];
     }
   }
 }

@@ -12,11 +12,16 @@ struct CUstream_st;
 
 namespace longhaul::kda::cuda {
 
+// What forward leaves for backward beside residuals: states alone, 49 KB a chunk and head with 128 channels, or also the chunks'
+// decayed keys and queries, scores and inverses, 66 KB more, which backward then need not form anew.
+enum class Saving : uint8_t { States, Images };
+
 struct Sizes {
   int64_t tokens = 0;
   int64_t heads = 0;
   int64_t head_dim = 128;  // of keys and values: 64 or 128
   int64_t documents = 1;
+  Saving saving = Saving::States;
 };
 
 // Which products the walk along a document uses.
@@ -37,7 +42,7 @@ struct InputArrays {
   const float* g = nullptr;              // [tokens, heads, head_dim] log-decay <= 0; bounded: at least -5
   const float* beta = nullptr;           // [tokens, heads]
   int64_t g_stride = 0;                  // of g or gate
-  // Instead of g and beta, and with q and k before their L2 norm:
+  // Raw inputs, instead of g and beta, and with q and k before their L2 norm (an epsilon of 1e-6 beside the sum of squares):
   const void* gate = nullptr;            // bf16 [tokens, heads, head_dim] logits of the gate
   const void* beta_logits = nullptr;     // bf16 [tokens, heads]
   const float* a_log = nullptr;          // [heads]; absent: 0
@@ -62,8 +67,8 @@ struct ForwardArgs {
   Products products = Products::Warpgroup;
 };
 
-// q, k, g and beta of `in` as forward had them (raw inputs are not supported here). Gradients are [tokens, heads, head_dim]
-// and [tokens, heads] without gaps, and are overwritten.
+// Inputs as forward had them. Gradients are [tokens, heads, head_dim] and [tokens, heads] without gaps, and are overwritten: fp32,
+// or with raw inputs bf16 and of what was given: q and k before their norm, logits of the gate, logits of beta.
 struct BackwardArgs {
   Sizes sizes;
   InputArrays in;
@@ -71,11 +76,13 @@ struct BackwardArgs {
   int64_t d_o_stride = 0;
   const float* dfinal_state = nullptr;   // [documents, heads, head_dim, head_dim]; absent: zero
   const void* saved = nullptr;           // as forward left it
-  float* dq = nullptr;
-  float* dk = nullptr;
-  float* dv = nullptr;
-  float* dg = nullptr;
-  float* dbeta = nullptr;
+  void* dq = nullptr;
+  void* dk = nullptr;
+  void* dv = nullptr;
+  void* dg = nullptr;                    // or of the logits of the gate
+  void* dbeta = nullptr;                 // or of its logits
+  float* da_log = nullptr;               // [heads], with raw inputs; absent: not wanted
+  float* ddt_bias = nullptr;             // [heads, head_dim], with raw inputs; absent: not wanted
   float* dinitial_state = nullptr;       // [documents, heads, head_dim, head_dim]; absent: not wanted
   void* workspace = nullptr;             // backward_workspace_bytes, aligned to 1024 bytes
   CUstream_st* stream = nullptr;
@@ -84,8 +91,10 @@ struct BackwardArgs {
 };
 
 [[nodiscard]] int64_t forward_workspace_bytes(const Sizes& sizes, int64_t segment_chunks = 0);
-// States entering every chunk and the residuals of the delta rule, 16 bits each, at most 4 head_dim^2 bytes a chunk and head.
+// States entering every chunk and the residuals of the delta rule in fp16 with their units: 2 head_dim^2 + 132 head_dim bytes a
+// chunk and head.
 [[nodiscard]] int64_t saved_bytes(const Sizes& sizes);
+// With Saving::Images `saved` must be given.
 [[nodiscard]] int forward(const ForwardArgs& args);
 [[nodiscard]] int64_t backward_workspace_bytes(const Sizes& sizes, int64_t segment_chunks = 0);
 [[nodiscard]] int backward(const BackwardArgs& args);

@@ -100,6 +100,16 @@ __device__ __forceinline__ void wgmma(float* d, const uint32_t (&a)[4], uint64_t
   }
 }
 
+template <int N, Order kOrder>
+__device__ __forceinline__ void wgmma_shared(float* d, uint64_t a, uint64_t b, Into into) {
+  if constexpr (N == 32) {
+    wgmma_shared_n32<kOrder>(d, a, b, into);
+  } else {
+    static_assert(N == 64);
+    wgmma_shared_n64<kOrder>(d, a, b, into);
+  }
+}
+
 // In fp16: d [64, N] (=, +=) +-a [64, 16] times: the N panel rows from `row` on, 16 columns from `column` on (RowsOfPanel), or the
 // 16 panel rows from `row` on, N columns from `column` on (ColumnsOfPanel; a multiple of 64). d is 4 N / 8 registers.
 template <Engine kEngine, int N, Order kOrder, Sign kSign = Sign::Plus>

@@ -257,14 +257,16 @@ __device__ __forceinline__ void Recurrence<K, V, kGroups, kEngine, kWalk>::compu
       uint32_t v[4][4];
       load_values(v, values, column, lane);
       scale_.template fit<K>(s, sb, v);
+      if constexpr (saves) {
+        stages.put_factors(p_.factors + image_index(step) * V, scale_.back, sb, v, part_ * S::kColumns + warp * 16, lane);
+      }
     }
 #pragma unroll
     for (int k = 0; k < K / 16; ++k) {
       hold_all<kEngine>(sb[k]);
     }
     if constexpr (saves) {
-      stages.put_state(s, scale_.back, warp, lane);
-      stages.put_factors(p_.factors + image_index(step) * V, scale_.back, part_ * S::kColumns + warp * 16, lane);
+      stages.put_state(s, warp, lane);
     }
     float r[32];
     float o[32];
@@ -361,7 +363,7 @@ __device__ __forceinline__ void Recurrence<K, V, kGroups, kEngine, kWalk>::compu
       sync_named(1 + group, 128);
       stage_rows({base + S::kOutput}, o, scale_.back, column, lane);
       if constexpr (saves) {
-        stages.put_rows(r, scale_.back, warp, lane);
+        stages.put_rows(r, warp, lane);
         fence_async_proxy();
       }
       sync_named(1 + group, 128);

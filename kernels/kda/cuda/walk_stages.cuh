@@ -1,17 +1,13 @@
 // What both walks write of each chunk, by warpgroups of 64 value columns: the state (or its gradient) and token rows, rounded
 // to 16 bits in shared memory as panels, from where the copy engine takes them to global memory while the walk goes on.
 //
-// With 128 channels they are fp16 times the walk's factor of each value column (row_scale.cuh), and the factors to take back
-// stand beside them; bf16 would cost the gradients of parallel keys a percent. With 64 channels there is no room for
-// factors where the library keeps states, and they are bf16.
+// They are fp16 times the walk's factor of each value column (row_scale.cuh), and the factors to take back stand beside them;
+// bf16 would cost the gradients of parallel keys a percent.
 #pragma once
 
 #include "kernels/kda/cuda/products.cuh"
 
 namespace longhaul::kda::cuda {
-
-template <int K>
-inline constexpr Format kKept = K == 128 ? Format::F16 : Format::Bf16;
 
 template <int K>
 struct WalkStages {
@@ -20,32 +16,45 @@ struct WalkStages {
   uint32_t state;  // panel [64 value columns, K] of the group
   uint32_t rows;   // panel [64 tokens, 64 value columns]
 
-  // `factor` is RowScale::back of rows g and g + 8 of the lane.
-  __device__ __forceinline__ void put_state(const float (&s)[K / 2], const float (&factor)[2], int warp, int lane) const {
+  __device__ __forceinline__ void put_state(const float (&s)[K / 2], int warp, int lane) const {
     const Panel panel{state, 64};
 #pragma unroll
     for (int k = 0; k < K / 16; ++k) {
       uint32_t tiles[4];
-      round_tiles(tiles, s + 8 * k, factor);
+      round_to_a<Format::F16>(tiles, s + 8 * k, s + 8 * k + 4);
       stmatrix(panel.at(warp % 4 * 16 + lane % 16, 16 * k + lane / 16 * 8), tiles);
     }
   }
   // D tiles of the warp, [16 value columns, 64 tokens].
-  __device__ __forceinline__ void put_rows(const float (&d)[32], const float (&factor)[2], int warp, int lane) const {
+  __device__ __forceinline__ void put_rows(const float (&d)[32], int warp, int lane) const {
     const Panel panel{rows, kChunk};
 #pragma unroll
     for (int n = 0; n < 4; ++n) {
       uint32_t tiles[4];
-      round_tiles(tiles, d + 8 * n, factor);
+      round_to_a<Format::F16>(tiles, d + 8 * n, d + 8 * n + 4);
       stmatrix_transposed(panel.at(16 * n + lane / 16 * 8 + lane % 8, warp % 4 * 16 + lane / 8 % 2 * 8), tiles);
     }
   }
-  // To the factors of the chunk's value columns, `first_row` the warp's first.
-  static __device__ __forceinline__ void put_factors(float* factors, const float (&factor)[2], int first_row, int lane) {
-    if constexpr (kKept<K> == Format::F16) {
+  // RowScale::back of rows g and g + 8 to the factors of the chunk's value columns, `first_row` the warp's first. A column of
+  // zeros alone, in state and inputs, gets 0, since it has no unit. Both are 16-bit fragments of the warp's columns.
+  static __device__ __forceinline__ void put_factors(float* factors, const float (&factor)[2], const uint32_t (&state)[K / 16][4],
+                                                     const uint32_t (&inputs)[4][4], int first_row, int lane) {
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      uint32_t bits = 0;
+#pragma unroll
+      for (int k = 0; k < K / 16; ++k) {
+        bits |= state[k][i] | state[k][i + 2];
+      }
+#pragma unroll
+      for (int n = 0; n < 4; ++n) {
+        bits |= inputs[n][i] | inputs[n][i + 2];
+      }
+      float used = (bits & 0x7fff7fffU) != 0 ? factor[i] : 0.0F;
+      used = max(used, shuffle_xor(used, 1));
+      used = max(used, shuffle_xor(used, 2));
       if (lane % 4 == 0) {
-        factors[first_row + lane / 4] = factor[0];
-        factors[first_row + lane / 4 + 8] = factor[1];
+        factors[first_row + lane / 4 + 8 * i] = used;
       }
     }
   }
@@ -58,19 +67,6 @@ struct WalkStages {
     }
     bulk_store(token_rows + first_column / 64 * kSlabBytes, rows, kSlabBytes);
     bulk_store_commit();
-  }
-
- private:
-  static __device__ __forceinline__ void round_tiles(uint32_t (&tiles)[4], const float* d, const float (&factor)[2]) {
-    constexpr Format format = kKept<K>;
-    if constexpr (format == Format::F16) {
-      round_to_a<format>(tiles, d, d + 4);
-    } else {
-      tiles[0] = pack<format>(d[0] * factor[0], d[1] * factor[0]);
-      tiles[1] = pack<format>(d[2] * factor[1], d[3] * factor[1]);
-      tiles[2] = pack<format>(d[4] * factor[0], d[5] * factor[0]);
-      tiles[3] = pack<format>(d[6] * factor[1], d[7] * factor[1]);
-    }
   }
 };
 

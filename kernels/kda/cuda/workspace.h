@@ -65,7 +65,7 @@ class Cutter {
 
 struct ForwardWorkspace {
   Tables tables;
-  unsigned char* images;
+  unsigned char* images;  // none where they are saved
   int32_t* reach;
   float* leaving_state;
   float* transfer_matrix;
@@ -75,14 +75,14 @@ struct ForwardWorkspace {
   const int64_t segments = max_segments(s, rule);
   const int64_t states = has_segments(s, rule) ? segments * s.heads * s.head_dim * s.head_dim : 0;
   return {.tables = take_tables(cutter, s, segments),
-          .images = cutter.take<unsigned char>(max_chunks(s) * s.heads * image_bytes(s)),
+          .images = cutter.take<unsigned char>(s.saving == Saving::Images ? 0 : max_chunks(s) * s.heads * image_bytes(s)),
           .reach = cutter.take<int32_t>(segments * s.heads),
           .leaving_state = cutter.take<float>(states),
           .transfer_matrix = cutter.take<float>(states)};
 }
 
 // See walk_stages.cuh.
-[[nodiscard]] inline int64_t factor_count(const Sizes& s) { return s.head_dim == 128 ? max_chunks(s) * s.heads * s.head_dim : 0; }
+[[nodiscard]] inline int64_t factor_count(const Sizes& s) { return max_chunks(s) * s.heads * s.head_dim; }
 
 struct BackwardWorkspace {
   Tables tables;
@@ -92,7 +92,9 @@ struct BackwardWorkspace {
   float* transfer_matrix;
   unsigned char* state_gradients;     // panels [head_dim, head_dim], [chunks, heads]
   unsigned char* residual_gradients;  // panels [64, head_dim], [chunks, heads]
-  float* gradient_factors;            // [chunks, heads, head_dim], with 128 channels
+  float* gradient_factors;            // [chunks, heads, head_dim]
+  float* bias_gradients;              // [chunks, heads, head_dim] parts of ddt_bias
+  float* slope_gradients;             // [chunks, heads] parts of da_log
 };
 
 [[nodiscard]] inline BackwardWorkspace take_backward(Cutter& cutter, const Sizes& s, const SegmentRule& rule) {
@@ -105,20 +107,24 @@ struct BackwardWorkspace {
           .transfer_matrix = shared.transfer_matrix,
           .state_gradients = cutter.take<unsigned char>(count * s.head_dim * s.head_dim * 2),
           .residual_gradients = cutter.take<unsigned char>(count * kChunk * s.head_dim * 2),
-          .gradient_factors = cutter.take<float>(factor_count(s))};
+          .gradient_factors = cutter.take<float>(factor_count(s)),
+          .bias_gradients = cutter.take<float>(factor_count(s)),
+          .slope_gradients = cutter.take<float>(count)};
 }
 
 struct Saved {
   unsigned char* states;     // panels [head_dim, head_dim], [chunks, heads]
   unsigned char* residuals;  // panels [64, head_dim], [chunks, heads]
-  float* factors;            // [chunks, heads, head_dim], with 128 channels
+  float* factors;            // [chunks, heads, head_dim]
+  unsigned char* images;     // [chunks, heads] ChunkImage, with Saving::Images
 };
 
 [[nodiscard]] inline Saved take_saved(Cutter& cutter, const Sizes& s) {
   const int64_t count = max_chunks(s) * s.heads;
   return {.states = cutter.take<unsigned char>(count * s.head_dim * s.head_dim * 2),
           .residuals = cutter.take<unsigned char>(count * kChunk * s.head_dim * 2),
-          .factors = cutter.take<float>(factor_count(s))};
+          .factors = cutter.take<float>(factor_count(s)),
+          .images = cutter.take<unsigned char>(s.saving == Saving::Images ? count * image_bytes(s) : 0)};
 }
 
 }  // namespace longhaul::kda::cuda

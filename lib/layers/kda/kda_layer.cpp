@@ -98,7 +98,8 @@ KdaLayer::Saved KdaLayer::forward(ExecContext& ctx, Arena& keep, const Weights<T
     sigmoid_forward(ctx, {.x = logits, .y = s.beta});
   }
 
-  s.chunk_states = kept("kda.chunk_states", exact, {kda_max_chunks(tokens, packing.documents()), o.heads, o.head_dim, o.head_dim});
+  s.chunk_states = kept("kda.chunk_states", exact, 
+                        {kda_state_rows(tokens, packing.documents(), o.head_dim), o.heads, o.head_dim, o.head_dim});
   s.o = kept("kda.o", o.dtype, by_head);
   kda_forward(ctx, {.q = s.q, .k = s.k, .v = s.v, .g = s.g, .beta = s.beta, .cu_seqlens = packing.cu_seqlens,
                     .scale = 1.0 / std::sqrt(static_cast<double>(o.head_dim)),

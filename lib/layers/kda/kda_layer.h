@@ -72,7 +72,7 @@ struct KdaLayer {
     TensorView z;                     // [tokens, heads, head_dim], decay logits
     TensorView g;                     // [tokens, heads, head_dim], log-decay
     TensorView beta;                  // [tokens, heads]
-    TensorView chunk_states;          // [max chunks, heads, head_dim, head_dim]
+    TensorView chunk_states;          // [kda_state_rows, heads, head_dim, head_dim]
     TensorView o;                     // [tokens, heads, head_dim]
     TensorView inv_rms;               // [tokens, heads]
     TensorView g_a;                   // [tokens, head_dim]; without full_rank_gate

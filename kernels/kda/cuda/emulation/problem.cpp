@@ -3,6 +3,7 @@
 
 #include <bit>
 #include <limits>
+#include <utility>
 
 namespace longhaul::kda::cuda::testing {
 namespace {
@@ -242,6 +243,49 @@ Gradients reference_backward(const Problem& p, const Doubles& d_o, const Doubles
       }
       std::copy(dstate.begin(), dstate.end(), r.dinitial.begin() + static_cast<int64_t>(state_at));
     }
+  }
+  return r;
+}
+
+namespace {
+
+// dy of y = x / sqrt(sum x^2 + 1e-6) to dx, by rows.
+void through_norm(Doubles& dy, const Doubles& y, const Doubles& x, int64_t dim) {
+  for (size_t row = 0; row < x.size(); row += static_cast<size_t>(dim)) {
+    double square = 1e-6;
+    double along = 0;
+    for (size_t i = row; i < row + static_cast<size_t>(dim); ++i) {
+      square += x[i] * x[i];
+      along += y[i] * dy[i];
+    }
+    for (size_t i = row; i < row + static_cast<size_t>(dim); ++i) {
+      dy[i] = (dy[i] - along * y[i]) / std::sqrt(square);
+    }
+  }
+}
+
+}  // namespace
+
+Gradients through_raw_inputs(const Problem& p, Gradients gradients) {
+  Gradients r = std::move(gradients);
+  through_norm(r.dq, p.q, p.q_raw, p.dim);
+  through_norm(r.dk, p.k, p.k_raw, p.dim);
+  const auto width = static_cast<size_t>(p.heads * p.dim);
+  r.da_log = Doubles(static_cast<size_t>(p.heads));
+  r.ddt_bias = Doubles(width);
+  for (size_t i = 0; i < r.dg.size(); ++i) {
+    const size_t channel = i % width;
+    const size_t head = channel / static_cast<size_t>(p.dim);
+    const double slope = std::exp(p.a_log[head]);
+    const double logit = p.gate[i] + p.dt_bias[channel];
+    const double open = sigmoid(slope * logit);
+    const double of_exponent = r.dg[i] * -5 * open * (1 - open);
+    r.dg[i] = of_exponent * slope;
+    r.ddt_bias[channel] += of_exponent * slope;
+    r.da_log[head] += of_exponent * slope * logit;
+  }
+  for (size_t i = 0; i < r.dbeta.size(); ++i) {
+    r.dbeta[i] *= p.beta[i] * (1 - p.beta[i]);
   }
   return r;
 }

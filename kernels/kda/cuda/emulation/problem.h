@@ -47,9 +47,13 @@ struct Gradients {
   Doubles dq, dk, dv, dg;  // [tokens, heads, dim]
   Doubles dbeta;           // [tokens, heads]
   Doubles dinitial;        // [documents, heads, dim, dim]
+  Doubles da_log;          // [heads], raw
+  Doubles ddt_bias;        // [heads, dim], raw
 };
 // Of <d_o, o> + <dfinal, final_state>.
 [[nodiscard]] Gradients reference_backward(const Problem& p, const Doubles& d_o, const Doubles& dfinal);
+// From these to the gradients of the raw inputs: of q_raw, k_raw, gate and beta_logits in place of q, k, g and beta.
+[[nodiscard]] Gradients through_raw_inputs(const Problem& p, Gradients gradients);
 
 [[nodiscard]] Halves to_halves(const Doubles& x);
 [[nodiscard]] Doubles from_halves(const Halves& x);

@@ -316,6 +316,49 @@ template <Order kOrder, Sign kSign>
 void wgmma_n128(float* d, const uint32_t (&a)[4], uint64_t b, Into into) {
   wgmma_emulated<128, kOrder, kSign>(d, a, b, into);
 }
+
+struct WgmmaSharedOperands {
+  float* d;
+  uint64_t a;
+  uint64_t b;
+  Into into;
+};
+template <int kColumns, Order kOrder>
+void wgmma_shared_together(void** all) {
+  static float a[64][16];
+  static float b[16][kColumns];
+  const auto* first = static_cast<WgmmaSharedOperands*>(all[0]);
+  for (int k = 0; k < 16; ++k) {
+    for (int m = 0; m < 64; ++m) {
+      a[m][k] = descriptor_element(first->a, Order::RowsOfPanel, m, k);
+    }
+    for (int n = 0; n < kColumns; ++n) {
+      b[k][n] = descriptor_element(first->b, kOrder, n, k);
+    }
+  }
+  for (int thread = 0; thread < 128; ++thread) {
+    auto* lane = static_cast<WgmmaSharedOperands*>(all[thread]);
+    for (int i = 0; i < kColumns / 2; ++i) {
+      const int row = thread / 32 * 16 + thread % 32 / 4 + 8 * (i / 2 % 2);
+      const int column = 8 * (i / 4) + 2 * (thread % 4) + i % 2;
+      float sum = lane->into == Into::Add ? lane->d[i] : 0.0F;
+      for (int k = 0; k < 16; ++k) {
+        sum += a[row][k] * b[k][column];
+      }
+      lane->d[i] = sum;
+    }
+  }
+}
+template <Order kOrder>
+void wgmma_shared_n32(float* d, uint64_t a, uint64_t b, Into into) {
+  WgmmaSharedOperands mine{d, a, b, into};
+  simt::meet(simt::Together::Warpgroup, &mine, wgmma_shared_together<32, kOrder>);
+}
+template <Order kOrder>
+void wgmma_shared_n64(float* d, uint64_t a, uint64_t b, Into into) {
+  WgmmaSharedOperands mine{d, a, b, into};
+  simt::meet(simt::Together::Warpgroup, &mine, wgmma_shared_together<64, kOrder>);
+}
 inline void wgmma_fence() {}
 inline void wgmma_commit() {}
 template <int kLeft>
