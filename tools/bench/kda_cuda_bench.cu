@@ -340,6 +340,8 @@ int main(int argc, char** argv) {
     check_backward("packed", {17, 64, 1, 65, 0, 127}, 1, 128, Kind::Usual);
     check_backward("segments", {300, 77}, 1, 64, Kind::Usual, 2);
     check_backward("small", {100}, 1, 128, Kind::Usual, 0, 1e-8F);
+    check_backward("packed", {17, 64, 1, 65, 0, 127}, 1, 128, Kind::Mixed);
+    check_backward("segments", {300, 77}, 1, 64, Kind::Softplus, 2);
     return all_right ? 0 : 1;
   }
   if (mode == "time") {
