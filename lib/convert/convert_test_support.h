@@ -64,7 +64,7 @@ inline ModelOptions tiny_kimi_linear() {
 }
 
 // Random weights as training would save them, with optimizer state beside.
-inline void write_random_checkpoint(const fs::path& path, const ModelOptions& model, uint64_t seed) {
+inline void write_random_checkpoint(const fs::path& path, const ModelOptions& model, uint64_t seed, Compression compression = Compression::None) {
   std::vector<Tensor> owners;
   CheckpointContent content;
   content.info = {.step = 7, .stage = "8k", .tokens = 700, .recipe = model_recipe_text(model)};
@@ -79,7 +79,7 @@ inline void write_random_checkpoint(const fs::path& path, const ModelOptions& mo
   const Tensor moment = Tensor::zeros(DType::F32, {3});
   content.pieces.push_back(whole_piece("optimizer/m/something", moment));
   SelfHostComm comm;
-  (void)write_checkpoint(comm, path, content);
+  (void)write_checkpoint(comm, path, content, {.compression = compression});
 }
 
 // {name: values} of a checkpoint's model.

@@ -137,6 +137,8 @@ void read_released(const fs::path& path) {
 
 void make_checkpoint(const fs::path& path) { convert_test::write_random_checkpoint(path, convert_test::tiny_k3(), 3); }
 
+void make_compressed(const fs::path& path) { convert_test::write_random_checkpoint(path, convert_test::tiny_k3(), 3, Compression::Zstd); }
+
 const char* any_file(FuzzRandom& random) { return draw(random, 2) == 0 ? "rank_00000.h5" : "index.h5"; }
 
 bool damage_checkpoint(FuzzRandom& random, const fs::path& good, const fs::path& path) {
@@ -206,7 +208,10 @@ std::vector<Target> targets() {
           {"released", ErrorKind::Conversion, damage_released, read_released, make_released},
           {"checkpoint", ErrorKind::Checkpoint, damage_checkpoint, read_checkpoint, make_checkpoint, Accepting::Wrong},
           {"sealed_manifest", ErrorKind::Checkpoint, damage_sealed_manifest, read_checkpoint, make_checkpoint},
-          {"sealed_file", ErrorKind::Checkpoint, damage_sealed_file, read_checkpoint, make_checkpoint}};
+          {"sealed_file", ErrorKind::Checkpoint, damage_sealed_file, read_checkpoint, make_checkpoint},
+          {"compressed", ErrorKind::Checkpoint, damage_checkpoint, read_checkpoint, make_compressed, Accepting::Wrong},
+          {"compressed_manifest", ErrorKind::Checkpoint, damage_sealed_manifest, read_checkpoint, make_compressed},
+          {"compressed_file", ErrorKind::Checkpoint, damage_sealed_file, read_checkpoint, make_compressed}};
 }
 
 // What reading did; throws what must not happen.
