@@ -34,7 +34,7 @@ def check(index, folder):
         assert values.tobytes() == open(os.path.join(folder, file), "rb").read(), name
     names = []
     index.visititems(lambda name, item: names.append(name) if isinstance(item, h5py.Dataset) else None)
-    assert len(names) == len(lines) == 10, names
+    assert len(names) == len(lines) == 11, names
 
 
 with tempfile.TemporaryDirectory() as folder:
