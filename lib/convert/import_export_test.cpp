@@ -1,11 +1,13 @@
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/matchers/catch_matchers_string.hpp>
+#include <limits>
 #include <nlohmann/json.hpp>
 #include <set>
 
 #include "convert/convert_test_support.h"
 #include "convert/diff.h"
 #include "convert/inspect.h"
+#include "convert/released_directory.h"
 #include "convert/released_weights.h"
 #include "convert/shards.h"
 #include "convert/verify.h"
@@ -118,6 +120,18 @@ TEST_CASE("the index of shards names what was written, where it is", "[convert]"
   const auto a = open_tensor_source(folder.path() / "out");
   const auto b = open_tensor_source(folder.path() / "single");
   CHECK(diff_sources(*a, *b).within(0));
+}
+
+TEST_CASE("any number of layers in config.json is refused with a message", "[convert]") {
+  for (const int64_t layers : {std::numeric_limits<int64_t>::max(), int64_t{1} << 40, int64_t{1000}, int64_t{0}, int64_t{-1}}) {
+    CAPTURE(layers);
+    const TemporaryDirectory folder;
+    const fs::path released = released_directory(folder.path(), tiny_k3());
+    auto config = nlohmann::json::parse(text_of(released / "config.json"));
+    config.at("text_config").at("num_hidden_layers") = layers;
+    std::ofstream(released / "config.json") << config;
+    CHECK_THROWS_AS(ReleasedDirectory(released), ConversionError);
+  }
 }
 
 TEST_CASE("tensors of a vision tower and unknown keys of config.json come back as they came", "[convert]") {

@@ -4,6 +4,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstdint>
+#include <set>
 #include <string>
 
 #include "model/options.h"
@@ -29,21 +31,24 @@ void check(const ModelOptions& o, Report&& report) {
   if (o.first_k_dense_replace > 0 || o.num_experts == 0) {
     need("intermediate_size", o.intermediate_size);
   }
-  std::vector<int> owners(static_cast<size_t>(std::max<int64_t>(o.num_hidden_layers, 0)), 0);
+  std::set<int64_t> listed;
   const auto count = [&](const char* key, const std::vector<int64_t>& layers) {
     for (const int64_t layer : layers) {
       if (layer < 1 || layer > o.num_hidden_layers) {
         report(key, fmt::format("layers are numbered from 1 to num_hidden_layers = {}, got {}", o.num_hidden_layers, layer));
-      } else if (++owners[static_cast<size_t>(layer - 1)] > 1) {
+      } else if (!listed.insert(layer).second) {
         report(key, fmt::format("layer {} is listed twice; kda_layers and full_attn_layers must not overlap", layer));
       }
     }
   };
   count("linear_attn_config.kda_layers", o.linear_attn_config.kda_layers);
   count("linear_attn_config.full_attn_layers", o.linear_attn_config.full_attn_layers);
-  for (size_t layer = 0; layer < owners.size(); ++layer) {
-    if (owners[layer] == 0) {
-      report("linear_attn_config", fmt::format("layer {} is in neither kda_layers nor full_attn_layers (numbers count from 1)", layer + 1));
+  // A mistyped number of layers may be any number: the first ones that are missing say enough.
+  constexpr int kMostReported = 20;
+  for (int64_t layer = 1, reported = 0; layer <= o.num_hidden_layers && reported < kMostReported; ++layer) {
+    if (!listed.contains(layer)) {
+      report("linear_attn_config", fmt::format("layer {} is in neither kda_layers nor full_attn_layers (numbers count from 1)", layer));
+      ++reported;
     }
   }
   if (o.num_experts > 0) {
