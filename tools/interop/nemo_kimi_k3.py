@@ -12,12 +12,12 @@ not timed (the first configuration is taken), and KDA runs as its recurrence, be
 kernel uses. Everything is f32.
 """
 
-import argparse
 import json
 import os
 import pathlib
 import sys
 
+import recording
 import torch
 
 if not torch.cuda.is_available():
@@ -29,9 +29,7 @@ if not torch.cuda.is_available():
 from nemo_automodel.components.models.common import BackendConfig  # noqa: E402
 from nemo_automodel.components.models.kimi_k3.config import KimiK3TextConfig  # noqa: E402
 from nemo_automodel.components.models.kimi_k3.model import KimiK3ForCausalLM, KimiK3Gate  # noqa: E402
-from safetensors.torch import load_file, save_file  # noqa: E402
-
-IGNORED = -100
+from safetensors.torch import load_file  # noqa: E402
 
 
 def load(directory):
@@ -75,28 +73,17 @@ def record_routes(model, routes):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("directory", type=pathlib.Path, help="what convert export wrote")
-    parser.add_argument("--output", required=True, help="the safetensors file for convert compare")
-    parser.add_argument("--tokens", type=int, default=77)
-    parser.add_argument("--seed", type=int, default=1)
-    arguments = parser.parse_args()
-
-    model, count = load(arguments.directory)
+    arguments = recording.parse(__doc__)
+    model, count = load(pathlib.Path(arguments.directory))
     routes = {}
     record_routes(model, routes)
-    generator = torch.Generator().manual_seed(arguments.seed)
-    ids = torch.randint(0, model.config.vocab_size, (1, arguments.tokens), generator=generator)
-    targets = torch.cat([ids[:, 1:], torch.full((1, 1), IGNORED)], dim=1)
-    with torch.no_grad():
+
+    def logits_of(ids):
         output = model(ids)
-    logits = getattr(output, "logits", output).float()
-    loss = torch.nn.functional.cross_entropy(logits[0].double(), targets[0], ignore_index=IGNORED)
-    recorded = {"input_ids": ids, "targets": targets, "logits": logits, "loss": loss.reshape(1)}
-    for number, chosen in routes.items():
-        recorded[f"routes.{number}"] = chosen.reshape(arguments.tokens, -1).sort(dim=-1).values.to(torch.int64)
-    save_file({name: value.contiguous() for name, value in recorded.items()}, arguments.output)
-    print(f"NeMo Automodel on torch {torch.__version__}: all {count} tensors match; loss {loss.item():.9f}, routes of {len(routes)} layers; "
+        return getattr(output, "logits", output)
+
+    loss = recording.record(arguments, model.config.vocab_size, routes, logits_of)
+    print(f"NeMo Automodel on torch {torch.__version__}: all {count} tensors match; loss {loss:.9f}, routes of {len(routes)} layers; "
           f"written to {arguments.output}")
 
 

@@ -9,14 +9,11 @@ compares:
 Needs torch (CPU) and transformers 5.17 or newer. Everything runs in f32 on the CPU; the model's own PyTorch kernels are used.
 """
 
-import argparse
 import sys
 
+import recording
 import torch
 import transformers
-from safetensors.torch import save_file
-
-IGNORED = -100
 
 
 def load(directory):
@@ -39,27 +36,12 @@ def record_routes(model, routes):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("directory", help="what convert export wrote")
-    parser.add_argument("--output", required=True, help="the safetensors file for convert compare")
-    parser.add_argument("--tokens", type=int, default=77)
-    parser.add_argument("--seed", type=int, default=1)
-    arguments = parser.parse_args()
-
+    arguments = recording.parse(__doc__)
     model = load(arguments.directory)
     routes = {}
     record_routes(model, routes)
-    generator = torch.Generator().manual_seed(arguments.seed)
-    ids = torch.randint(0, model.config.vocab_size, (1, arguments.tokens), generator=generator)
-    targets = torch.cat([ids[:, 1:], torch.full((1, 1), IGNORED)], dim=1)
-    with torch.no_grad():
-        logits = model(ids, use_cache=False).logits.float()
-    loss = torch.nn.functional.cross_entropy(logits[0].double(), targets[0], ignore_index=IGNORED)
-    recorded = {"input_ids": ids, "targets": targets, "logits": logits, "loss": loss.reshape(1)}
-    for number, chosen in routes.items():
-        recorded[f"routes.{number}"] = chosen.reshape(arguments.tokens, -1).sort(dim=-1).values.to(torch.int64)
-    save_file({name: value.contiguous() for name, value in recorded.items()}, arguments.output)
-    print(f"transformers {transformers.__version__}, torch {torch.__version__}: all keys match; loss {loss.item():.9f}, "
+    loss = recording.record(arguments, model.config.vocab_size, routes, lambda ids: model(ids, use_cache=False).logits)
+    print(f"transformers {transformers.__version__}, torch {torch.__version__}: all keys match; loss {loss:.9f}, "
           f"routes of {len(routes)} layers; written to {arguments.output}")
 
 
